@@ -16,7 +16,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 }
 
 /**
- * The store ignores the filters `secretHash` and state `banned`. `ApiKeys.list` finds the matching keys first, and
+ * Has no filter by `secretHash` or by the state `banned`. `ApiKeys.list` finds the possible keys for them first, and
  * passes their `ids`.
  */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {

@@ -116,7 +116,7 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: the service is overloaded or shuts down, or the database fails. `retryAfter` defaults to one second. */
+/** 503: the service is overloaded, the database fails, or `/readyz` during a shutdown. `retryAfter` defaults to 1 s. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 

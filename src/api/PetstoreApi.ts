@@ -7,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** SPEC §1 leaves the address open, so it is a variable. Linters require an absolute URL as its default. */
+/** SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,

@@ -68,8 +68,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends a request once fewer than `maxInFlight` are in flight. In a pause that ends by `deadline`, fails with
-     * `MustWait`. In a longer one, returns its 429 until `probeAt`, and then sends the request.
+     * Sends a request once fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
+     * `MustWait` instead. During a longer pause after a 429, a call before `probeAt` returns that 429.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -105,7 +105,7 @@ const withResponse = (
 ): PacingState => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // This request was sent during the pause and succeeded, so end the pause. An operator may have lifted the ban.
+  // If this request was sent during the pause and succeeded, end the pause. An operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
     // Delay all calls by the same jitter, so that they keep their order.

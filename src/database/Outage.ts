@@ -46,8 +46,8 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * After a failover, a session can stay on the old primary, which is now read-only. If a write fails there, ends the
- * session that the pool lends next, which is usually that one. Otherwise a pooler would reuse it.
+ * After a failover, a session can stay on the old primary, which is now read-only. If a write fails for that reason,
+ * ends the session that the pool lends next, usually the same one. A pooler would keep using it.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(
@@ -61,8 +61,8 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * SQLSTATE codes that occur while an operator repairs or restarts a database or a pooler: system error (58), object not
- * in the required state (55000), no such database (3D000), and lost prepared statements (26000, 42P05).
+ * Further SQLSTATE codes while an operator repairs or restarts a database or a pooler: system error (58), object not in
+ * the required state (55000), no such database (3D000), prepared statement missing (26000) or duplicate (42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

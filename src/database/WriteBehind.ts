@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** The pending values, except those being written, oldest first. A key can have two values. */
+    /** The pending values, except those being written, oldest first. During a flush, a key can have two of them. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

@@ -28,8 +28,8 @@ export const clientAddress = addressAs(NetAddress.formatIp)
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * Middleware that sets `remoteAddress` if a trusted proxy sent the request: to the last address in `X-Forwarded-For`
- * that is not a trusted proxy, or to the first if all are. A client can forge earlier addresses.
+ * Middleware for requests of trusted proxies. Sets `remoteAddress` to the last address in `X-Forwarded-For` that is not
+ * a trusted proxy, or to the first if all are. A client can forge the addresses before that one.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
