@@ -104,7 +104,7 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 /** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
 const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/** The position of a key in the list, which the cursor encodes. The creation time is precise to the millisecond. */
+/** The position of a key in the list, which the cursor encodes. The time is precise to the millisecond only. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 

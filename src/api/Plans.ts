@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** The maximum number of requests in each window of 60 seconds and of 86,400 seconds. */
+/** The maximum numbers of requests in 60 seconds (`perMinute`) and in 86,400 seconds (`perDay`). */
 export const Limits = Schema.Struct({
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))

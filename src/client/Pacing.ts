@@ -45,7 +45,7 @@ interface PacingState {
   readonly pause: Pause | undefined
   /**
    * Starts at 1. A response with limits sets it to the remaining requests, at least 1. A success without any sets it to
-   * Infinity. An attempt without a response raises it.
+   * Infinity. An attempt without a response can raise it.
    */
   readonly maxInFlight: number
 }
@@ -59,7 +59,7 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** After an attempt without a response, raises `maxInFlight`, so that queued calls do not time out one by one. */
+  /** After an attempt without a response, allows one more within the limit, so that queued calls do not wait long. */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {

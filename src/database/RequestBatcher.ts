@@ -8,7 +8,7 @@ interface Call<A, B, E> {
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
-/** Ends only batches that a pooler, the network or several slow statements hold up: one statement ends after 3.5 s. */
+/** Without a pooler, PostgreSQL ends a statement after 3.5 s, so this ends batches of several, or network delays. */
 export const callTimeout = Duration.seconds(4)
 
 /**

@@ -30,7 +30,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns an unknown method (1 to 20 capital letters). Node's `bytesParsed` may point into the middle of it. */
+/** Finds the unknown method in the packet that Node rejected. `bytesParsed` may point into the middle of it. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
