@@ -1,6 +1,12 @@
 import { Context, DateTime, Effect, Record } from "effect"
-import { type AuditAction, type AuditEntry, type AuditPosition, type AuditQuery, valuesOf } from "../api/Audit.ts"
-import type { AuditValues } from "../api/Audit.ts"
+import {
+  type AuditAction,
+  type AuditEntry,
+  type AuditPosition,
+  type AuditQuery,
+  type AuditValues,
+  valuesOf
+} from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import { cutPage } from "../api/Paging.ts"

@@ -54,7 +54,7 @@ const errors = {
     431,
     "The URL and the headers together are larger than 16 KiB, or there are more than 1,000 headers."
   ],
-  InternalError: ["internal_error", 500, "The fault is in the service, not in the request. Report its X-Request-Id."],
+  InternalError: ["internal_error", 500, "The fault is in the service, not in the request. Report the X-Request-Id."],
   ServiceUnavailable: ["service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."],
   HttpVersionNotSupported: [
     "http_version_not_supported",

@@ -85,8 +85,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
     .annotateMerge(OpenApi.annotations({
       summary: "Show the usage of a key over time",
-      description:
-        "Returns request counts of each of the last 60 minutes and up to 720 hours. Empty intervals are omitted."
+      description: "Returns request counts by minute (the last 60) and by hour (up to 720). Omits empty intervals."
     })),
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,

@@ -39,7 +39,7 @@ const commonHeaders: Headers = {
   }),
   ...headersOfBothPorts,
   "X-Content-Type-Options": fixed("Browsers must not override Content-Type.", fixedHeaders["x-content-type-options"]),
-  "Content-Security-Policy": fixed("Browsers must not run scripts in it.", fixedHeaders["content-security-policy"])
+  "Content-Security-Policy": fixed("Browsers must not run scripts.", fixedHeaders["content-security-policy"])
 }
 
 const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })

@@ -64,12 +64,13 @@ export const fromRequest = (error: unknown): PetstoreClientError => {
     const message = `The request cannot be sent: ${error.message}`
     return new PetstoreClientError({ reason: new InvalidInput({ message, cause: error }) })
   }
-  if (HttpClientError.isHttpClientError(error) && error.reason._tag === "EncodeError") {
-    const message = `The request cannot be sent: ${error.reason.description ?? error.message}`
+  const failure = HttpClientError.isHttpClientError(error) ? error : undefined
+  if (failure?.reason._tag === "EncodeError") {
+    const message = `The request cannot be sent: ${failure.reason.description ?? failure.message}`
     return new PetstoreClientError({ reason: new InvalidInput({ message }) })
   }
-  const request = HttpClientError.isHttpClientError(error) ? error.request : undefined
-  const message = request === undefined ? innermostMessage(error) : `${describe(request)}: ${innermostMessage(error)}`
+  const prefix = failure === undefined ? "" : `${describe(failure.request)}: `
+  const message = prefix + innermostMessage(error)
   return new PetstoreClientError({ reason: new Unreachable({ message, cause: error }) })
 }
 

@@ -16,11 +16,8 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
   }
   server.on("connection", (socket) => {
     // A client that has already reset the connection has no address whose limits could count its requests.
-    if (socket.remoteAddress === undefined) {
-      socket.destroy()
-      return
-    }
-    const network = peerNetwork(trustedProxies, socket.remoteAddress)
+    if (socket.remoteAddress === undefined) socket.destroy()
+    const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
     if (network === undefined) return
     socket.on("close", () => change(network, -1))
     if (change(network, 1) > maxPerAddress) socket.destroy()

@@ -51,9 +51,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "A chunk extension is over 16 KiB. Send no chunk extensions." })
     case "ERR_TOO_MANY_CHUNKS":
-      return new Errors.PayloadTooLarge({
-        message: "The body arrived in more than 4,096 chunks or packets. Send larger ones."
-      })
+      return new Errors.PayloadTooLarge({ message: "The body came in over 4,096 chunks or packets. Send larger ones." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":

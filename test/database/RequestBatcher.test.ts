@@ -1,12 +1,15 @@
 /** Tests the promises of batches to their calls. */
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Duration, Effect, Exit, Fiber, Option, type Tracer } from "effect"
+import { Context, Deferred, Duration, Effect, Exit, Fiber, Option, type Tracer } from "effect"
 import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
+
+const Caller = Context.Reference<string>("test/Caller", { defaultValue: () => "none" })
 
 /** Makes a batcher of numbers whose runs wait for `release`, fail for the item -1, and are recorded. */
 const make = Effect.fnUntraced(function*({ concurrency = 1, size = 100 } = {}) {
   const runs: Array<ReadonlyArray<number>> = []
   const spans: Array<Tracer.Span | undefined> = []
+  const callers: Array<string> = []
   const released = yield* Deferred.make<void>()
   const call = yield* RequestBatcher.make({
     name: "double",
@@ -15,6 +18,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, size = 100 } = {}) {
     timeout: Duration.seconds(4),
     run: Effect.fnUntraced(function*(items: ReadonlyArray<number>) {
       runs.push(items)
+      callers.push(yield* Caller)
       spans.push(Option.getOrUndefined(yield* Effect.option(Effect.currentSpan)))
       yield* Deferred.await(released)
       return items.includes(-1) ? yield* Effect.fail("no number") : new Map(items.map((item) => [item, item * 2]))
@@ -26,7 +30,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, size = 100 } = {}) {
       Effect.forEach(items, (item) => Effect.forkChild(call(item))),
       Effect.replicateEffect(Effect.yieldNow, 20)
     )
-  return { call, runs, spans, start, release: Deferred.succeed(released, undefined) }
+  return { call, callers, runs, spans, start, release: Deferred.succeed(released, undefined) }
 })
 
 describe("A batch", () => {
@@ -54,12 +58,13 @@ describe("A batch", () => {
       assert.strictEqual(yield* call(5), 10)
     }))
 
-  it.effect("has a span with links to its requests, unless none is traced", () =>
+  it.effect("has a span with links to its requests, unless none is traced, and not the context of its first caller", () =>
     Effect.gen(function*() {
-      const { call, release, spans } = yield* make()
+      const { call, callers, release, spans } = yield* make()
       yield* release
       yield* Effect.forEach(["a", "b"], (name, item) => Effect.withSpan(call(item), name), { concurrency: 2 })
-      yield* call(3)
+      yield* Effect.provideService(call(3), Caller, "first")
+      assert.deepStrictEqual(callers, ["none", "none"])
       const [traced, untraced] = spans
       const requests = [
         Option.getOrUndefined(traced?.parent ?? Option.none()),

@@ -104,7 +104,12 @@ describe("OpenTelemetry", () => {
     const span = startSpan(Telemetry.redact(Tracer.nativeTracer))
     span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
     span.attribute("user_agent.original", `curl adm_${"b".repeat(32)}`)
-    const attributes = { "url.path": "/psk_…", "user_agent.original": "curl adm_…" }
+    span.attribute("http.response.status_code", 404)
+    const attributes = {
+      "url.path": "/psk_…",
+      "user_agent.original": "curl adm_…",
+      "http.response.status_code": 404
+    }
     assert.deepStrictEqual(Object.fromEntries(span.attributes), attributes)
   })
 })
