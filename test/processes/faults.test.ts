@@ -1,14 +1,15 @@
-/** Tests running processes under load while the database fails: no 500, no slow response, no lost pet. */
+/** Processes while the database fails, behind PgBouncer, and after a restore: no 500, no slow response, no lost pet. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { appendFileSync, cpSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { clientOn, dataDirectory } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
+import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { issue, start, stop, until, untilTrue } from "../support/Process.ts"
+import { issue, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
@@ -132,6 +133,70 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
         })
     )
   })
+})
+
+describe.skipIf(Postgres.missing !== undefined)("A process", () => {
+  it.live("accepts only a dump's keys a second after its restore", () =>
+    Effect.gen(function*() {
+      const { url } = yield* Postgres.run()
+      const service = yield* start({ DATABASE_URL: url })
+      const [valid, revoked] = [yield* issue(service), yield* issue(service)]
+      const dump = join(yield* temporaryDirectory, "petstore.dump")
+      yield* Postgres.command("pg_dump", ["-Fc", "-f", dump, url])
+      yield* sendAdmin(service, "DELETE", `/keys/${revoked.id}`)
+      const keys = [valid, revoked, yield* issue(service)]
+      const responses = Effect.forEach(keys, ({ key }) => send(`${service.address}/v1/pets`, key))
+      // After too many requests without a valid key, a 429 stands for a 401.
+      const statuses = Effect.map(responses, (each) => each.map(({ status }) => status === 429 ? 401 : status))
+      assert.deepStrictEqual(yield* statuses, [200, 401, 200])
+      // The keys stay in use, so that the process reads them again before their leases end.
+      const requesting = yield* Effect.forkChild(Effect.forever(Effect.andThen(statuses, Effect.sleep("20 millis"))))
+      const args = ["--clean", "--if-exists", "--single-transaction", "-d", url, dump]
+      yield* Postgres.command("pg_restore", args)
+      yield* Effect.sleep("1 second")
+      assert.deepStrictEqual(yield* statuses, [200, 200, 401])
+      yield* Fiber.interrupt(requesting)
+    }))
+
+  it.live.skipIf(PgBouncer.missing !== undefined)(
+    "behind PgBouncer rejects requests only in an outage or a lock",
+    () =>
+      Effect.gen(function*() {
+        const postgres = yield* Postgres.run()
+        const pooler = yield* PgBouncer.run(postgres.url, "transaction")
+        const { stderr } = yield* Effect.flip(start({ DATABASE_URL: pooler.urlWithoutParameter }))
+        assert.match(stderr, /pgbouncer=true/)
+        const service = yield* start({ DATABASE_URL: pooler.url })
+        const { key } = yield* issue(service)
+
+        yield* postgres.admin((sql) =>
+          sql.withTransaction(Effect.gen(function*() {
+            yield* sql`LOCK TABLE pets`
+            assert.strictEqual((yield* Load.request(service.address, key)).status, 503)
+            // The statement that waits for the lock is canceled.
+            const waiting = sql`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT%'`
+            yield* Effect.repeat(waiting, { until: (statements) => statements.length === 0 })
+          }))
+        )
+        const load = yield* Load.run({ address: () => service.address, key, callers: 16 })
+        const change = Effect.gen(function*() {
+          const { id } = yield* issue(service)
+          const rotated = yield* sendAdmin(service, "POST", `/keys/${id}/rotate`)
+          const revoked = yield* sendAdmin(service, "DELETE", `/keys/${id}`)
+          assert.deepStrictEqual([rotated.status, revoked.status], [200, 204])
+        })
+        yield* Effect.replicateEffect(change, 40, { concurrency: 8 })
+        assert.isAbove(Load.acknowledged(load.outcomes).length, 20)
+        Load.assertStatuses(load.outcomes, 200, 201, 404)
+        yield* postgres.kill
+        yield* until(() => load.outcomes.some(({ status }) => status === 503))
+        yield* postgres.start
+        yield* load.untilCreated
+        yield* load.stop
+        Load.assertStatuses(load.outcomes, 200, 201, 404, 503)
+        yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
+      })
+  )
 })
 
 const title = "While the embedded database's disk is full, creates get 503 until there is space, and no pet is lost"

@@ -2,9 +2,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { execFileSync } from "node:child_process"
+import { randomInt } from "node:crypto"
 import { once } from "node:events"
 import { existsSync, statSync } from "node:fs"
 import { join } from "node:path"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
@@ -58,6 +60,28 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(second.stdout(), "")
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
+
+  const kills = Number(process.env.KILLS ?? 2)
+  it.live(
+    "stores every acknowledged pet once when it is killed under load, as often as KILLS says",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const killUnderLoad = Effect.gen(function*() {
+          const service = yield* start({ DATA_DIR })
+          const { key } = yield* issue(service)
+          const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
+          yield* until(() => Load.acknowledged(load.outcomes).length > 0)
+          yield* Effect.sleep(randomInt(400))
+          yield* stop(service, "SIGKILL")
+          yield* load.stop
+          return load.outcomes
+        })
+        const outcomes = yield* Effect.replicateEffect(Effect.scoped(killUnderLoad), kills)
+        yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR))
+      }),
+    60_000 + kills * 20_000
+  )
 
   it.live("logs each request once, without its secret, up to the last before a shutdown", () =>
     Effect.gen(function*() {

@@ -1,19 +1,21 @@
-/** Graceful shutdown and replacement of processes, behind a real balancer and under load. */
+/** Graceful shutdown, and replacement of processes under load: behind a real balancer, and on one port. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
 import * as Balancer from "../support/Balancer.ts"
-import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
-import { issue, portOf, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
+import { issue, metricsOf, portOf, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
+import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
+import { freePort } from "../support/Temporary.ts"
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
 
-const skip = process.env.TEST_DATABASE_URL === undefined || haproxy === undefined
+const withoutPostgres = process.env.TEST_DATABASE_URL === undefined
 
-it.live.skipIf(skip)(
+it.live.skipIf(withoutPostgres || haproxy === undefined)(
   "Behind a load balancer, no request is lost while processes are replaced one by one under load",
   () =>
     Effect.gen(function*() {
@@ -45,6 +47,36 @@ it.live.skipIf(skip)(
       yield* load.stop
       Load.assertStatuses(load.outcomes, 200, 201)
     })
+)
+
+it.live.skipIf(withoutPostgres || Redis.missing !== undefined)(
+  "Processes on one port are replaced under load, and lose at most a reset connection",
+  () =>
+    Effect.gen(function*() {
+      const { url } = yield* Redis.runStarted
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const PORT = String(yield* freePort)
+      const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
+      const before = [yield* start(env), yield* start(env)] as const
+      const { key } = yield* issue(before[0])
+      const load = yield* Load.run({ address: () => before[0].address, key, callers: 16 })
+      yield* load.untilMore(200)
+      // Linux spreads the connections of the callers over both processes.
+      for (const service of before) {
+        assert.match(yield* metricsOf(service), /^petstore_http_server_request_duration_seconds_count\{.*"200"/m)
+      }
+      for (const service of before) {
+        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+        yield* start(env)
+      }
+      yield* load.untilMore(200)
+      yield* load.stop
+
+      // Status 0 stands for a reset connection, and there is no pet 1 before the first create.
+      Load.assertStatuses(load.outcomes, 0, 200, 201, 404)
+      yield* Load.assertStored(load.outcomes, clientOn(DATABASE_URL))
+    }),
+  180_000
 )
 
 it.live("A process that receives SIGTERM closes idle connections, logs unfinished requests with 499, and exits", () =>
