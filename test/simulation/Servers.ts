@@ -15,7 +15,7 @@ export const makeRedis = (world: World) => {
   /** `lives` is the number of times that the counts began: at the start, and at each loss of some. */
   const state = { clockOffset: 5_000_000_000, lives: 1, network: makeNetwork(world) }
   let states = new Map<Caller, Policy.State>()
-  let replica = new Map<Caller, Policy.State>()
+  const replica = new Map<Caller, Policy.State>()
   const execute = (caller: Caller, command: Command): Reply => {
     const now = startOfTime + world.now + state.clockOffset
     const before = Policy.clamp(states.get(caller) ?? {}, now)
@@ -32,8 +32,7 @@ export const makeRedis = (world: World) => {
     /** Starts again empty, or with the counts of a replica, which lacks the last 100 ms. */
     restart(isEmpty: boolean): void {
       state.lives++
-      if (isEmpty) replica = new Map()
-      states = new Map(replica)
+      states = new Map(isEmpty ? [] : replica)
     },
     clientOf: (process: Process): RedisClient["Service"] => ({
       onError: () => {},
@@ -67,11 +66,9 @@ export const makeDatabase = (world: World) => {
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       statement(process, () => new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash)))),
     insertOf: (process: Process) => (creates: ReadonlyArray<{ readonly name: string; readonly key: string }>) =>
-      statement(process, () =>
-        new Map(creates.map((create) => {
-          const name = pets.get(create.key) ?? create.name
-          pets.set(create.key, name)
-          return [create, name]
-        })))
+      statement(process, () => {
+        for (const { key, name } of creates) pets.set(key, pets.get(key) ?? name)
+        return new Map(creates.map((create) => [create, pets.get(create.key) ?? ""]))
+      })
   }
 }

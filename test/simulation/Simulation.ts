@@ -78,10 +78,8 @@ export const simulate = async (seed: number) => {
     call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && services.push(exit.value))
   }
   for (const [index, secret] of secrets.entries()) {
-    database.keys.set(secret, {
-      key: { id: `key_${index}`, plan: "enterprise", limits: limits(1_000_000) },
-      endsAt: Infinity
-    })
+    const key = { id: `key_${index}`, plan: "enterprise", limits: limits(1_000_000) } as const
+    database.keys.set(secret, { key, endsAt: Infinity })
   }
   await world.runUntil(() => services.length === processCount, begin)
   const decisions: Array<Decision & { readonly caller: Caller; readonly process: Process }> = []
@@ -168,9 +166,8 @@ export const simulate = async (seed: number) => {
     during(1, () => database.disabled.set(secret, world.now))
     during(0.3, () => database.disabled.delete(secret))
   }
-  for (let i = 0; i < 30; i++) {
-    during(1, () => charge(world.pick(services), world.pick(["key:a", "key:a", "address:b"])))
-  }
+  const chargeOne = () => charge(world.pick(services), world.pick(["key:a", "key:a", "address:b"]))
+  for (let i = 0; i < 30; i++) during(1, chargeOne)
   for (let i = 0; i < 14; i++) during(1, () => verify(world.pick(services), world.pick(secrets)))
   for (const name of ["Rex", "Tom"]) during(1, () => create(name, false))
   await world.runUntil(() => false, settled)

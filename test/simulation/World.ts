@@ -16,7 +16,7 @@ type Receive<A> = (value: A) => void
 /** Makes a simulated time, in milliseconds since the start. */
 export const makeWorld = (seed: number) => {
   /** The next event is the last one. */
-  const events: Array<{ readonly at: number; readonly tie: number; readonly run: Run }> = []
+  const events: Array<{ readonly at: number; readonly tie: number; run: Run }> = []
   const state = { now: 0 }
   let random = seed
   /** Returns a number from 0 to 1 (mulberry32). */
@@ -36,9 +36,7 @@ export const makeWorld = (seed: number) => {
       const event = { at: time, tie: next(), run }
       const index = events.findLastIndex(({ at, tie }) => at > event.at || at === event.at && tie > event.tie)
       events.splice(index + 1, 0, event)
-      return () => {
-        if (events.includes(event)) events.splice(events.indexOf(event), 1)
-      }
+      return () => void (event.run = () => {})
     },
     /** Runs events until `isDone`, and at most until `end`. */
     async runUntil(isDone: () => boolean, end: number): Promise<void> {
