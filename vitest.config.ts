@@ -9,8 +9,8 @@ export default defineConfig({
     // As Node imports CommonJS.
     deps: { interopDefault: false },
     // Above what any test needs on a busy machine. No test measures time by it.
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    testTimeout: 360_000,
+    hookTimeout: 360_000,
     coverage: { include: ["src/**"], reporter: ["text-summary"] }
   }
 })

@@ -71,34 +71,30 @@ const exchange = Effect.fnUntraced(function*(
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The servers that the benchmark compares", () => {
   layer(Layer.effect(Petstore, startPetstore), { excludeTestServices: true })((it) => {
     for (const peer of Contender.peers) {
-      it.effect(
-        `${peer} sends the service's responses, counts both windows and logs requests`,
-        (context) =>
-          Effect.gen(function*() {
-            const { databaseUrl, key, management, service } = yield* Petstore
-            const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
-              Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
-            )
-            const compare = Effect.fnUntraced(function*(title: string, key: string, row: Row) {
-              const { logged: expectedLine, ...expected } = yield* exchange(service, key, row, `like-${peer}`)
-              const { logged, ...response } = yield* exchange(other, key, row, peer)
-              assert.strictEqual(expected.status, row[0], title)
-              assert.deepStrictEqual(response, expected, title)
-              // The peers log a request that its key does not allow before they know the route.
-              if (![401, 429].includes(row[0])) assert.deepStrictEqual(yield* logged, yield* expectedLine, title)
-            })
-            for (const [title, row] of Object.entries(rows)) yield* compare(title, key, row)
-            yield* compare("an unknown key", "psk_unknown", [401, "GET /v1/pets/1"])
-            for (const perDay of [1_000, 2]) {
-              const options = { name: "a", plan: "enterprise", limits: { perMinute: 2, perDay } }
-              const limited = yield* Workload.issueKey(management, options)
-              for (const status of [200, 200, 429]) {
-                yield* compare(`${perDay} a day`, limited, [status, "GET /v1/pets/1"])
-              }
+      it.effect(`${peer} sends the service's responses, counts both windows and logs requests`, (context) =>
+        Effect.gen(function*() {
+          const { databaseUrl, key, management, service } = yield* Petstore
+          const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
+            Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
+          )
+          const compare = Effect.fnUntraced(function*(title: string, key: string, row: Row) {
+            const { logged: expectedLine, ...expected } = yield* exchange(service, key, row, `like-${peer}`)
+            const { logged, ...response } = yield* exchange(other, key, row, peer)
+            assert.strictEqual(expected.status, row[0], title)
+            assert.deepStrictEqual(response, expected, title)
+            // The peers log a request that its key does not allow before they know the route.
+            if (![401, 429].includes(row[0])) assert.deepStrictEqual(yield* logged, yield* expectedLine, title)
+          })
+          for (const [title, row] of Object.entries(rows)) yield* compare(title, key, row)
+          yield* compare("an unknown key", "psk_unknown", [401, "GET /v1/pets/1"])
+          for (const perDay of [1_000, 2]) {
+            const options = { name: "a", plan: "enterprise", limits: { perMinute: 2, perDay } }
+            const limited = yield* Workload.issueKey(management, options)
+            for (const status of [200, 200, 429]) {
+              yield* compare(`${perDay} a day`, limited, [status, "GET /v1/pets/1"])
             }
-          }),
-        180_000
-      )
+          }
+        }))
     }
 
     it.effect("include a baseline that repeats the service's responses byte for byte", () =>

@@ -1,5 +1,5 @@
 /** Graceful shutdown, and replacement of processes under load: behind a real balancer, and on one port. */
-import { assert, it } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
 import * as Balancer from "../support/Balancer.ts"
@@ -13,70 +13,73 @@ import { freePort } from "../support/Temporary.ts"
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
 
-const withoutPostgres = process.env.TEST_DATABASE_URL === undefined
-
-it.live.skipIf(withoutPostgres || haproxy === undefined)(
-  "Behind a load balancer, no request is lost while processes are replaced one by one under load",
-  () =>
-    Effect.gen(function*() {
-      const DATABASE_URL = yield* temporaryDatabaseUrl
-      const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
-      const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "5", ...ports })
-      const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
-      const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2))
-      yield* untilListening(portOf({ address }))
-      const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
-      assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
-      assert.match(yield* metrics, /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} 1$/m)
-      const processes = [yield* run(servers[0]), yield* run(servers[1])] as const
-      yield* untilBothUp
-      const { key } = yield* issue(processes[0])
-      yield* Load.request(address, key)
-      const load = yield* Load.run({ address: () => address, key, callers: 16 })
-      for (const [index, { address, exit, management, process }] of processes.entries()) {
-        yield* load.untilMore(200)
-        process.kill("SIGTERM")
-        // Readiness fails first, while the process still serves requests.
-        yield* untilTrue(Effect.map(statusOf(`${management}/readyz`), (status) => status === 503))
-        assert.strictEqual(yield* statusOf(`${address}/v1/pets`), 401)
-        assert.strictEqual(yield* Effect.promise(() => exit), 0)
-        yield* run(servers[index === 0 ? 0 : 1])
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)(
+  "While processes are replaced one by one under load",
+  () => {
+    it.live.skipIf(haproxy === undefined)("no request is lost behind a load balancer", () =>
+      Effect.gen(function*() {
+        const DATABASE_URL = yield* temporaryDatabaseUrl
+        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+        const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "5", ...ports })
+        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
+        const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2))
+        yield* untilListening(portOf({ address }))
+        const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
+        assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
+        assert.match(yield* metrics, /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} 1$/m)
+        const processes = [yield* run(servers[0]), yield* run(servers[1])] as const
         yield* untilBothUp
-      }
-      yield* load.untilMore(200)
-      yield* load.stop
-      Load.assertStatuses(load.outcomes, 200, 201)
-    })
-)
+        const { key } = yield* issue(processes[0])
+        yield* Load.request(address, key)
+        const load = yield* Load.run({ address: () => address, key, callers: 16 })
+        for (const [index, { address, exit, management, process }] of processes.entries()) {
+          yield* load.untilMore(200)
+          process.kill("SIGTERM")
+          // Readiness fails first, while the process still serves requests.
+          yield* untilTrue(Effect.map(statusOf(`${management}/readyz`), (status) => status === 503))
+          assert.strictEqual(yield* statusOf(`${address}/v1/pets`), 401)
+          assert.strictEqual(yield* Effect.promise(() => exit), 0)
+          yield* run(servers[index === 0 ? 0 : 1])
+          yield* untilBothUp
+        }
+        yield* load.untilMore(200)
+        yield* load.stop
+        Load.assertStatuses(load.outcomes, 200, 201)
+      }))
 
-it.live.skipIf(withoutPostgres || Redis.missing !== undefined)(
-  "Processes on one port are replaced under load, and lose at most a reset connection",
-  () =>
-    Effect.gen(function*() {
-      const { url } = yield* Redis.runStarted
-      const DATABASE_URL = yield* temporaryDatabaseUrl
-      const PORT = String(yield* freePort)
-      const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
-      const before = [yield* start(env), yield* start(env)] as const
-      const { key } = yield* issue(before[0])
-      const load = yield* Load.run({ address: () => before[0].address, key, callers: 16 })
-      yield* load.untilMore(200)
-      // Linux spreads the connections of the callers over both processes.
-      for (const service of before) {
-        assert.match(yield* metricsOf(service), /^petstore_http_server_request_duration_seconds_count\{.*"200"/m)
-      }
-      for (const service of before) {
-        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-        yield* start(env)
-      }
-      yield* load.untilMore(200)
-      yield* load.stop
+    it.live.skipIf(Redis.missing !== undefined)(
+      "processes on one port lose at most a reset connection",
+      () =>
+        Effect.gen(function*() {
+          const { url } = yield* Redis.runStarted
+          const DATABASE_URL = yield* temporaryDatabaseUrl
+          const PORT = String(yield* freePort)
+          const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
+          const before = [yield* start(env), yield* start(env)] as const
+          const { key } = yield* issue(before[0])
+          const load = yield* Load.run({
+            address: () => before[0].address,
+            key,
+            callers: 16
+          })
+          yield* load.untilMore(200)
+          // Linux spreads the connections of the callers over both processes.
+          for (const service of before) {
+            assert.match(yield* metricsOf(service), /^petstore_http_server_request_duration_seconds_count\{.*"200"/m)
+          }
+          for (const service of before) {
+            assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+            yield* start(env)
+          }
+          yield* load.untilMore(200)
+          yield* load.stop
 
-      // Status 0 stands for a reset connection, and there is no pet 1 before the first create.
-      Load.assertStatuses(load.outcomes, 0, 200, 201, 404)
-      yield* Load.assertStored(load.outcomes, clientOn(DATABASE_URL))
-    }),
-  180_000
+          // Status 0 stands for a reset connection, and there is no pet 1 before the first create.
+          Load.assertStatuses(load.outcomes, 0, 200, 201, 404)
+          yield* Load.assertStored(load.outcomes, clientOn(DATABASE_URL))
+        })
+    )
+  }
 )
 
 it.live("A process that receives SIGTERM closes idle connections, logs unfinished requests with 499, and exits", () =>

@@ -28,7 +28,7 @@ export const describeConsole = (
   describe.skipIf(browser === undefined)("The console", () => {
     layer(Layer.effect(ConsoleService, startConsole), { excludeTestServices: true })((it) =>
       define((title, run) =>
-        it.effect(title, () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))), 300_000)
+        it.effect(title, () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))))
       )
     )
   })
