@@ -1,24 +1,25 @@
-/** The limits while a single Redis fails, on a real Redis. */
+/** The limits while servers fail: one Redis, a master with sentinels, and a cluster whose slots also move. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
-import { until } from "../support/Process.ts"
+import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
+import { slotOf } from "../../src/rate-limit/RedisClient.ts"
+import { until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
+import * as RedisCluster from "../support/RedisCluster.ts"
 import { freePort } from "../support/Temporary.ts"
 import * as Limiters from "./Limiters.ts"
 
 // No test lasts for a day, however slow the machine is.
 const few = { perMinute: 5, perDay: 5 }
 
-class Server extends Context.Service<Server, Redis.RedisServer>()("test/rate-limit/Server") {
-  static readonly layer = Layer.effect(Server, Effect.tap(Redis.run, ({ start }) => start))
-}
+const Server = Context.Service<Redis.RedisServer>("test/rate-limit/Server")
 
 /** Two limiters that count in the server. */
 const twoLimiters = Effect.flatMap(Server, ({ url }) => Limiters.makeTwo(url))
 
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
-  layer(Server.layer, { excludeTestServices: true })((it) => {
+  layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
     /** Faults, and what Redis still allows afterwards, of 20 requests, of which it has counted 5. */
     const faults = [["is killed and comes back empty", 20], ["is frozen", 15]] as const
     it.effect.each(faults)(
@@ -139,4 +140,130 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
       assert.match(first ?? "", /^REDIS_URL: Redis cannot be used.*ECONNREFUSED/)
       assert.deepStrictEqual(others, ["Requests are counted in Redis"])
     }))
+})
+
+/** Few enough that each process and each master uses them up in an outage. */
+const limit = 40
+
+const callersNamed = (name: string, length: number) =>
+  Array.from({ length }, (_, index): Caller => `key:${name}-${index}`)
+
+/**
+ * Charges each caller through both limiters during `failover`, and then until it has used its limit. Returns the number
+ * of allowed requests of each. No load lasts for a day, which its limits are for.
+ */
+const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
+  limiters: readonly [Limiters.Limiter, Limiters.Limiter],
+  callers: ReadonlyArray<Caller>,
+  failover: Effect.Effect<unknown, E>,
+  perDay = limit
+) {
+  const limits = { perMinute: 1_000_000, perDay }
+  const allowed = new Map(callers.map((caller) => [caller, 0]))
+  const charge = Effect.fnUntraced(function*(limiter: Limiters.Limiter, caller: Caller) {
+    const decision = yield* limiter.charge(caller, limits)
+    if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
+    yield* Effect.sleep("20 millis")
+  })
+  const charges = limiters.flatMap((limiter) => callers.map((caller) => Effect.forever(charge(limiter, caller))))
+  const untilUsedUp = Effect.forEach(
+    callers,
+    (caller) => untilTrue(Effect.map(limiters[0].peek(caller, limits), (decision) => !decision.allowed))
+  )
+  yield* Effect.raceFirst(Effect.andThen(failover, untilUsedUp), Effect.all(charges, { concurrency: "unbounded" }))
+  return allowed
+})
+
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on Redis Sentinel", () => {
+  it.live("counts on its own until the replica is promoted, then in the new master, and never in the old one", () =>
+    Effect.gen(function*() {
+      const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
+      const limiters = yield* Limiters.makeTwo(url)
+      yield* Limiters.assertExact(limiters, callersNamed("before", 5))
+      const failover = Effect.gen(function*() {
+        yield* master.kill
+        yield* Limiters.untilAll("fallback", limiters)
+        yield* Limiters.untilAll("shared", limiters)
+        assert.match(yield* ask(replica.port, "ROLE"), /^master/)
+      })
+      const allowed = yield* loadUntilUsedUp(limiters, callersNamed("busy", 5), failover)
+      // Each process allows at most its limit by itself, and so does each master.
+      for (const [caller, count] of allowed) assert.isAtMost(count, limit * (limiters.length + 2), caller)
+      // The old master starts as a master. The sentinels make it a replica ten seconds later.
+      yield* master.start
+      yield* Limiters.assertExact(limiters, callersNamed("after", 5))
+      assert.notInclude(yield* ask(master.port, "INFO", "commandstats"), "cmdstat_evalsha")
+    }))
+})
+
+const Cluster = Context.Service<Effect.Success<typeof RedisCluster.run>>("test/rate-limit/Cluster")
+
+/** So many callers of each master that a cluster starts with. */
+const callersOfMasters = (name: string, perMaster: number) => {
+  const all = callersNamed(name, 100 * perMaster)
+  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOf(caller) / 5461))
+  return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
+}
+
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", () => {
+  layer(Layer.effect(Cluster, RedisCluster.run), { excludeTestServices: true })((it) => {
+    const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
+
+    it.effect("does not start with a plain URL, which names only one node", () =>
+      Effect.gen(function*() {
+        const { masters: [{ port }] } = yield* Cluster
+        const limiter = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)
+        for (const caller of callersOfMasters("plain", 1).flat()) {
+          yield* limiter.charge(caller, { perMinute: 5, perDay: limit })
+        }
+        assert.strictEqual(yield* limiter.counting, "fallback")
+      }))
+
+    it.effect("allows exactly the limit while slots move between masters", () =>
+      Effect.gen(function*() {
+        const { masters: [from, to, other] } = yield* Cluster
+        const limiters = yield* twoLimiters
+        const [callers = []] = callersOfMasters("moved", 10)
+        const moveSlots = Effect.gen(function*() {
+          for (const slot of new Set(callers.map((caller) => String(slotOf(caller))))) {
+            yield* Redis.command(to.port, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id)
+            yield* Redis.command(from.port, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+            const keys = (yield* Redis.command(from.port, "CLUSTER", "GETKEYSINSLOT", slot, "100")).split("\n")
+            for (const key of keys.filter((each) => each !== "")) {
+              yield* Redis.command(from.port, "MIGRATE", "127.0.0.1", String(to.port), key, "0", "1000")
+            }
+            for (const { port } of [to, from, other]) {
+              yield* Redis.command(port, "CLUSTER", "SETSLOT", slot, "NODE", to.id)
+            }
+          }
+        })
+        // Enough for requests during each move.
+        const allowed = yield* loadUntilUsedUp(limiters, callers, moveSlots, 400)
+        assert.deepStrictEqual([...allowed.values()], callers.map(() => 400))
+        assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
+      }))
+
+    it.effect.each([["an operator promotes", 2], ["takes over from a killed master", 1]] as const)(
+      "counts in the replica that %s, and always in Redis for the callers of the other masters",
+      ([replacement, index]) =>
+        Effect.gen(function*() {
+          const { masters, replicas } = yield* Cluster
+          const limiters = yield* twoLimiters
+          const groups = callersOfMasters(replacement, 5)
+          const replica = replicas[index]?.port ?? 0
+          const isPlanned = replacement === "an operator promotes"
+          const begin = isPlanned ? Redis.command(replica, "CLUSTER", "FAILOVER") : masters[index].kill
+          const isMaster = Effect.map(Redis.command(replica, "ROLE"), (role) => role.startsWith("master"))
+          const failover = Effect.andThen(begin, untilTrue(isMaster))
+          const allowed = yield* loadUntilUsedUp(limiters, groups.flat(), failover)
+          yield* Limiters.untilAll("shared", limiters)
+          for (const [caller, count] of allowed) {
+            // The breaker of the killed master opens: each process and both of its masters allow the limit.
+            if (isPlanned || !groups[index]?.includes(caller)) assert.strictEqual(count, limit, caller)
+            else assert.isAtMost(count, limit * (limiters.length + 2), caller)
+          }
+          yield* Limiters.assertExact(limiters, callersOfMasters(`after ${index}`, 5).flat())
+        })
+    )
+  })
 })
