@@ -1,5 +1,5 @@
 /** Tests when each table's expired rows are deleted, and by whose clock. */
-import { assert, describe, it, layer } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Clock, ConfigProvider, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -7,7 +7,7 @@ import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
-import { clientOn, databases, random, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, random, temporaryDatabaseUrl } from "../support/Databases.ts"
 
 const day = 86_400
 
@@ -21,36 +21,33 @@ const tables: ReadonlyArray<readonly [table: string, keptFor: number, row: strin
   ["api_key_secrets", 400 * day, "(hash, expires_at, key_id) SELECT row::bytea, at, 'key_a'"]
 ]
 
-for (const database of databases) {
-  describe.skipIf(database.skip)(`Expired rows on ${database.name}`, () => {
-    const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-    const stores = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SqlRateLimiter.layer).pipe(
-      Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))]),
-      Layer.provideMerge(database.layer)
-    )
-    layer(stores)((it) => {
-      it.effect.each(tables)(
-        "of %s are deleted %d seconds after their time, and no others",
-        ([table, keptFor, row]) =>
-          Effect.gen(function*() {
-            const sql = yield* SqlClient.SqlClient
-            yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
-              VALUES ('key_a', 'a', 'free', 1, 1, now()) ON CONFLICT DO NOTHING`
-            const expired = (yield* Clock.currentTimeMillis) / 1_000 + 600 - keptFor
-            yield* sql.unsafe(`INSERT INTO ${table} ${row} FROM (VALUES ('expired', to_timestamp(${expired})),
-              ('kept', to_timestamp(${expired + 1}))) AS t (row, at)`)
-            const remaining = Effect.map(sql`SELECT FROM ${sql(table)}`, (rows) => rows.length)
-            assert.strictEqual(yield* remaining, 2)
-            yield* TestClock.adjust("10 minutes")
-            // The statement takes real time, while the test clock stands still.
-            yield* Effect.repeat(remaining, { until: (rows) => rows < 2 })
-            assert.strictEqual(yield* remaining, 1)
-            yield* sql`DELETE FROM ${sql(table)}`
-          })
-      )
-    })
-  })
-}
+const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SqlRateLimiter.layer).pipe(
+  Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
+)
+const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))
+
+describeOnEach(stores, "Expired rows", (it) => {
+  it.effect.each(tables)(
+    "of %s are deleted %d seconds after their time, and no others",
+    ([table, keptFor, row]) =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+          VALUES ('key_a', 'a', 'free', 1, 1, now()) ON CONFLICT DO NOTHING`
+        const expired = (yield* Clock.currentTimeMillis) / 1_000 + 600 - keptFor
+        yield* sql.unsafe(`INSERT INTO ${table} ${row} FROM (VALUES ('expired', to_timestamp(${expired})),
+          ('kept', to_timestamp(${expired + 1}))) AS t (row, at)`)
+        const remaining = Effect.map(sql`SELECT FROM ${sql(table)}`, (rows) => rows.length)
+        assert.strictEqual(yield* remaining, 2)
+        yield* TestClock.adjust("10 minutes")
+        // The statement takes real time, while the test clock stands still.
+        yield* Effect.repeat(remaining, { until: (rows) => rows < 2 })
+        assert.strictEqual(yield* remaining, 1)
+        yield* sql`DELETE FROM ${sql(table)}`
+      })
+  )
+})
 
 /** A clock that is two hours ahead. */
 const clockAhead: Clock.Clock = Object.assign(Object.create(Clock.Clock.defaultValue()), {

@@ -1,6 +1,7 @@
 /** The databases that suites run on, and the stores on them and in memory. */
 import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
+import { describe, layer, type Vitest } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -91,11 +92,23 @@ export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<P
 /** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
-  ...databases.map(({ layer, ...database }) => ({
+  ...databases.map((database) => ({
     ...database,
     layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
-      Layer.provideMerge(layer),
-      Layer.provideMerge(random)
+      Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
 ]
+
+/** Defines a suite on each of `stores`. The tests of a suite share its store. */
+export const describeOnEach = <R, E>(
+  stores: ReadonlyArray<{ readonly name: string; readonly skip: boolean; readonly layer: Layer.Layer<R, E> }>,
+  title: string,
+  define: (it: Vitest.MethodsNonLive<R>, name: string) => void
+) => {
+  for (const store of stores) {
+    describe.skipIf(store.skip)(`${title} on ${store.name}`, () => {
+      layer(store.layer)((it) => define(it, store.name))
+    })
+  }
+}
