@@ -1,9 +1,9 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Exit, Layer, Predicate, Redacted, Result, Struct } from "effect"
+import { DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys, type ListedKeys } from "../../src/api-keys/ApiKeys.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
@@ -82,17 +82,13 @@ const lives: ReadonlyArray<
 ]
 
 /** Returns the keys that meet a filter, oldest first, page by page. */
-const walk = Effect.fnUntraced(function*(limit: number, filter: KeyFilter = {}) {
-  const found: Array<ApiKey> = []
-  let after: KeyPosition | undefined
-  do {
-    const page: ListedKeys = yield* Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after }))
-    assert.isAtMost(page.keys.length, limit)
-    found.push(...page.keys)
-    after = page.next
-  } while (after !== undefined)
-  return found
-})
+const walk = (limit: number, filter: KeyFilter = {}) =>
+  Stream.runCollect(Stream.paginate(undefined, (after?: KeyPosition) =>
+    Effect.gen(function*() {
+      const { keys, next } = yield* (yield* ApiKeys).list({ ...filter, limit, after })
+      assert.isAtMost(keys.length, limit)
+      return [keys, Option.fromUndefinedOr(next)] as const
+    })))
 
 describeOnEach(stores, "ApiKeys", (it, store) => {
   it.effect("lists the issued keys without secrets, oldest first, each on exactly one page, with any limit", () =>
@@ -147,9 +143,9 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       const apiKeys = yield* ApiKeys
       const first = yield* issue()
       const rotate = apiKeys.rotate(first.id, Duration.minutes(1))
-      const results = yield* Effect.replicateEffect(Effect.result(rotate), 6, { concurrency: "unbounded" })
-      const working = [first, ...results.filter(Result.isSuccess).map(({ success }) => success)].map(({ key }) => key)
-      const rejections = results.filter(Result.isFailure).map(({ failure }) => failure)
+      const rotations = Array.from({ length: 6 })
+      const [rotated, rejections] = yield* Effect.partition(rotations, () => rotate, { concurrency: "unbounded" })
+      const working = [first, ...rotated].map(({ key }) => key)
       assert.deepStrictEqual([working.length, rejections.length], [5, 2])
       assert.include(rejections[0], { code: "conflict", status: 409 })
       assert.include(rejections[0]?.message, "already has 5 secrets that work")

@@ -1,11 +1,11 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Redacted } from "effect"
+import { DateTime, Duration, Effect, Option, Redacted, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
-import type { AuditEntry, AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
+import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
+import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 
@@ -14,17 +14,13 @@ const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayC
 const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 
 /** Returns all entries that meet a filter, newest first, page by page. */
-const walk = Effect.fnUntraced(function*(limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) {
-  const found: Array<Omit<AuditEntry, "keyName">> = []
-  let after: AuditPosition | undefined
-  do {
-    const page: ListedEntries = yield* Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after }))
-    assert.isAtMost(page.entries.length, limit)
-    found.push(...page.entries)
-    after = page.next
-  } while (after !== undefined)
-  return found
-})
+const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
+  Stream.runCollect(Stream.paginate(undefined, (after?: AuditPosition) =>
+    Effect.gen(function*() {
+      const { entries, next } = yield* (yield* ApiKeys).audit.list({ ...filter, limit, after })
+      assert.isAtMost(entries.length, limit)
+      return [entries, Option.fromUndefinedOr(next)] as const
+    })))
 
 describeOnEach(stores, "The audit log", (it, store) => {
   it.effect("has one entry for each action, and within a second for each ban, with the changed fields and no secret", () =>
