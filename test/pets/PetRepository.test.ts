@@ -128,7 +128,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* empty
     }))
 
-  it.effect("never caches missing pets, partial pages, or pages with an unsettled gap", () =>
+  it.effect("never caches missing pets or partial pages", () =>
     Effect.gen(function*() {
       const pets = yield* PetRepository
       assert.deepStrictEqual(yield* pets.find(4n), Option.none())
@@ -137,11 +137,6 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* insert(4, 4)
       assert.isTrue(Option.isSome(yield* pets.find(4n)))
       assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
-      // A create in flight has the id 5. Pets with greater ids are committed before it.
-      yield* insert(6, 8)
-      assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
-      yield* insert(5, 5)
-      assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
       yield* empty
     }))
 
@@ -149,14 +144,15 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
     Effect.gen(function*() {
       yield* sql(`${insertInto} SELECT id, 'Rex', 1, CASE WHEN id % 2 = 0 THEN 'sold' ELSE 'pending' END
         FROM unnest(ARRAY[3, 4, 6, 7, 5000000, 5000001, 5000003]::bigint[]) AS id`)
-      const selections: ReadonlyArray<readonly [Selection, ReadonlyArray<bigint>]> = [
-        [{ limit: 3 }, [3n, 4n, 6n]],
-        [{ limit: 2, after: 2n }, [3n, 4n]],
-        [{ limit: 2, after: 5n }, [6n, 7n]],
-        [{ limit: 2, after: 100n }, [5000000n, 5000001n]],
-        [{ limit: 5, after: 3n }, [4n, 6n, 7n, 5000000n, 5000001n]],
-        [{ limit: 2, status: "sold" }, [4n, 6n]],
-        [{ limit: 1, status: "pending", after: 6n }, [7n]]
+      type Ids = ReadonlyArray<bigint>
+      const selections: ReadonlyArray<readonly [Selection, ids: Ids, afterRestore: Ids]> = [
+        [{ limit: 3 }, [3n, 4n, 6n], [1n, 2n, 3n]],
+        [{ limit: 2, after: 2n }, [3n, 4n], [3n, 4n]],
+        [{ limit: 2, after: 5n }, [6n, 7n], [6n, 7n]],
+        [{ limit: 2, after: 100n }, [5000000n, 5000001n], [101n, 102n]],
+        [{ limit: 5, after: 3n }, [4n, 6n, 7n, 5000000n, 5000001n], [4n, 5n, 6n, 7n, 101n]],
+        [{ limit: 2, status: "sold" }, [4n, 6n], [1n, 2n]],
+        [{ limit: 1, status: "pending", after: 6n }, [7n], [7n]]
       ]
       const pages = Effect.forEach(selections, ([selection]) => ids(selection))
       const expected = selections.map(([, page]) => page)
@@ -172,15 +168,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* insert(5, 5)
       assert.deepStrictEqual(yield* pages, expected)
       yield* TestClock.adjust("30 seconds")
-      assert.deepStrictEqual(yield* pages, [
-        [1n, 2n, 3n],
-        [3n, 4n],
-        [6n, 7n],
-        [101n, 102n],
-        [4n, 5n, 6n, 7n, 101n],
-        [1n, 2n],
-        [7n]
-      ])
+      assert.deepStrictEqual(yield* pages, selections.map(([, , page]) => page))
       yield* empty
     }))
 
@@ -207,10 +195,8 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       Effect.gen(function*() {
         const sql = yield* PgClient.PgClient
         const client = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
-        const process = Effect.map(
-          Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client))),
-          Context.get(PetRepository)
-        )
+        const services = Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client)))
+        const process = Effect.map(services, Context.get(PetRepository))
         const processes = [yield* process, yield* process]
         // A deadlock, and a wait for a lock that timed out, would each roll a statement back.
         const counts = sql`
