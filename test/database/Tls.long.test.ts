@@ -47,7 +47,9 @@ const outcome = (port: number, { host = "127.0.0.1", ...parameters }: Parameters
 
 const [plain, encrypted] = [/^plain$/, /^encrypted$/]
 const [untrusted, otherHost] = [/unable to verify|self-signed|signature/, /does not match certificate's altnames/]
-const [asCertified, keyPair] = [{ user: "certified" }, { sslcert: "cert", sslkey: "key", sslpassword: "s=&3" }]
+const noCertificate = /connection requires a valid client certificate/
+const certified = { user: "certified", sslmode: "require" }
+const keyPair = { sslcert: "cert", sslkey: "key", sslpassword: "s=&3" }
 
 /** Servers, parameters of a connection, which name paths of `makeServers`, and the outcome. */
 const connections: ReadonlyArray<
@@ -62,18 +64,8 @@ const connections: ReadonlyArray<
   ]),
   ["ignores the host name with verify-ca", "misnamed", { sslmode: "verify-ca", sslrootcert: "own" }, encrypted],
   ["checks the host name with verify-full", "misnamed", { sslmode: "verify-full", sslrootcert: "own" }, otherHost],
-  [
-    "presents sslcert to a server that requires a client certificate",
-    "certified",
-    { sslmode: "require", ...asCertified, ...keyPair },
-    encrypted
-  ],
-  [
-    "fails without the client certificate that a server requires",
-    "certified",
-    { sslmode: "require", ...asCertified },
-    /connection requires a valid client certificate/
-  ],
+  ["presents sslcert to a server that requires it", "certified", { ...certified, ...keyPair }, encrypted],
+  ["fails without the client certificate that a server requires", "certified", certified, noCertificate],
   ["uses a Unix socket for a host that is a directory", "certified", { host: "socket" }, plain]
 ]
 
