@@ -18,20 +18,28 @@ const Server = Context.Service<Redis.RedisServer>("test/rate-limit/Server")
 /** Two limiters that count in the server. */
 const twoLimiters = Effect.flatMap(Server, ({ url }) => Limiters.makeTwo(url))
 
+type Fault = (server: Redis.RedisServer) => readonly [begin: Effect.Effect<unknown>, end: Effect.Effect<unknown>]
+const signal = (server: Redis.RedisServer, name: NodeJS.Signals) => Effect.sync(() => process.kill(server.pid(), name))
+const replicaOf = ({ port }: Redis.RedisServer, ...master: ReadonlyArray<string>) =>
+  Redis.command(port, "REPLICAOF", ...master)
+
+/** Faults, and what Redis still allows afterwards, of 20 requests, of which it has counted 5. */
+const faults: ReadonlyArray<readonly [name: string, Fault, left: number]> = [
+  ["is killed and comes back empty", ({ kill, start }) => [kill, start], 20],
+  ["is frozen", (server) => [signal(server, "SIGSTOP"), signal(server, "SIGCONT")], 15],
+  ["is a replica", (server) => [replicaOf(server, "127.0.0.1", "1"), replicaOf(server, "NO", "ONE")], 15]
+]
+
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
   layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
-    /** Faults, and what Redis still allows afterwards, of 20 requests, of which it has counted 5. */
-    const faults = [["is killed and comes back empty", 20], ["is frozen", 15]] as const
     it.effect.each(faults)(
       "allows each process the rest of the limit that it knows while Redis %s",
-      ([fault, left]) =>
+      ([name, fault, left]) =>
         Effect.gen(function*() {
-          const { kill, pid, start } = yield* Server
-          const signal = (name: NodeJS.Signals) => Effect.sync(() => process.kill(pid(), name))
-          const [begin, end] = fault === "is frozen" ? [signal("SIGSTOP"), signal("SIGCONT")] : [kill, start]
+          const [begin, end] = fault(yield* Server)
           const limiters = yield* twoLimiters
           const [one, other] = limiters
-          const [used, banned] = [`key:used ${fault}`, `key:banned ${fault}`] as const
+          const [used, banned] = [`key:used ${name}`, `key:banned ${name}`] as const
           const countAllowed = (limiter: Limiters.Limiter, requests: number) =>
             Effect.map(
               Effect.replicateEffect(limiter.charge(used, { perMinute: 1_000_000, perDay: 20 }), requests),
@@ -55,7 +63,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
           yield* end
           yield* Limiters.untilAll("shared", limiters)
           assert.strictEqual((yield* countAllowed(one, 40)) + (yield* countAllowed(other, 40)), left)
-          yield* Limiters.assertExact(limiters, [`key:after ${fault}`])
+          yield* Limiters.assertExact(limiters, [`key:after ${name}`])
         })
     )
 
@@ -78,18 +86,6 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         assert.isTrue(yield* isBanned(limiter))
         assert.strictEqual(yield* limiter.unban("key:lifted"), "shared")
         assert.isFalse(yield* isBanned(near))
-      }))
-
-    it.effect("counts on its own while Redis is a replica", () =>
-      Effect.gen(function*() {
-        const { port } = yield* Server
-        const limiters = yield* twoLimiters
-        yield* Redis.command(port, "REPLICAOF", "127.0.0.1", "1")
-        yield* Effect.replicateEffect(limiters[0].charge("key:written", few), few.perDay)
-        assert.isFalse((yield* limiters[0].charge("key:written", few)).allowed)
-        assert.strictEqual(yield* limiters[0].counting, "fallback")
-        yield* Redis.command(port, "REPLICAOF", "NO", "ONE")
-        yield* Limiters.untilAll("shared", limiters)
       }))
 
     it.effect("starts with one log line, and counts on its own, if the password is wrong or a permission is missing", () =>
