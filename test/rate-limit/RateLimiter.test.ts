@@ -1,5 +1,5 @@
 /** The guarantees of a rate limiter: in memory, on a real Redis whose clock the test sets, and saved in a database. */
-import { assert, describe, it, layer } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -35,7 +35,7 @@ const onRedis = Effect.gen(function*() {
 
 const subjects = [
   { name: "memory", skip: false, layer: Layer.provide(Layer.effect(Subject, onTestClock), RateLimiter.layerMemory) },
-  { name: "Redis", skip: Redis.missing !== undefined, layer: Layer.effect(Subject, onRedis) }
+  { name: "Redis", skip: Redis.missing !== undefined, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
 /** Concurrent requests of a caller, after a pause or a step of the clock. */
@@ -52,44 +52,40 @@ const step = fc.record({
   lift: fc.boolean()
 })
 
-for (const { layer: subject, name, skip } of subjects) {
-  describe.skipIf(skip)(`RateLimiter on ${name}`, () => {
-    layer(subject, { excludeTestServices: name === "Redis" })((it) => {
-      it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
+describeOnEach(subjects, "RateLimiter", (it) => {
+  it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
+    Effect.gen(function*() {
+      const { all, move } = yield* Subject
+      const context = yield* Effect.context<Subject>()
+      let runs = 0
+      const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
         Effect.gen(function*() {
-          const { all, move } = yield* Subject
-          const context = yield* Effect.context<Subject>()
-          let runs = 0
-          const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
-            Effect.gen(function*() {
-              const run = runs++
-              const states = new Map<string, Policy.State>()
-              for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
-                yield* move(pause)
-                const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
-                const charges = Array.from({ length: concurrency }, (_, index) =>
-                  (all[index % all.length] ?? all[0]).charge(caller, limits))
-                const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
-                const now = decisions[0]?.decidedAt ?? 0
-                let state = states.get(caller) ?? {}
-                const expected = decisions.map(() => {
-                  const { decision, next } = Policy.decide(state, limits, now, isKey)
-                  state = next
-                  return decision
-                })
-                // Concurrent requests can be decided in any order.
-                assert.sameDeepMembers([...decisions], expected)
-                if (lift) {
-                  yield* all[0].unban(caller)
-                }
-                states.set(caller, lift ? Policy.unban(state, now) : state)
-              }
-            }).pipe(Effect.runPromiseWith(context)))
-          yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
-        }))
-    })
-  })
-}
+          const run = runs++
+          const states = new Map<string, Policy.State>()
+          for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
+            yield* move(pause)
+            const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
+            const charges = Array.from({ length: concurrency }, (_, index) =>
+              (all[index % all.length] ?? all[0]).charge(caller, limits))
+            const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
+            const now = decisions[0]?.decidedAt ?? 0
+            let state = states.get(caller) ?? {}
+            const expected = decisions.map(() => {
+              const { decision, next } = Policy.decide(state, limits, now, isKey)
+              state = next
+              return decision
+            })
+            // Concurrent requests can be decided in any order.
+            assert.sameDeepMembers([...decisions], expected)
+            if (lift) {
+              yield* all[0].unban(caller)
+            }
+            states.set(caller, lift ? Policy.unban(state, now) : state)
+          }
+        }).pipe(Effect.runPromiseWith(context)))
+      yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
+    }))
+})
 
 describe("RateLimiter in memory", () => {
   it.effect("keeps the last 100,000 addresses, and all keys", () =>

@@ -100,15 +100,18 @@ export const stores = [
   }))
 ]
 
-/** Defines a suite on each of `stores`. The tests of a suite share its store. */
+/** A layer that tests share. With `isLive`, they have no `TestClock`. */
+type Store<R, E> = Readonly<{ name: string; skip: boolean; isLive?: boolean; layer: Layer.Layer<R, E> }>
+
+/** Defines a suite on each of `stores`. */
 export const describeOnEach = <R, E>(
-  stores: ReadonlyArray<{ readonly name: string; readonly skip: boolean; readonly layer: Layer.Layer<R, E> }>,
+  stores: ReadonlyArray<Store<R, E>>,
   title: string,
   define: (it: Vitest.MethodsNonLive<R>, name: string) => void
 ) => {
   for (const store of stores) {
     describe.skipIf(store.skip)(`${title} on ${store.name}`, () => {
-      layer(store.layer)((it) => define(it, store.name))
+      layer(store.layer, { excludeTestServices: store.isLive === true })((it) => define(it, store.name))
     })
   }
 }
