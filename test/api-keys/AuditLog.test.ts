@@ -1,6 +1,6 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Option, Redacted, Stream } from "effect"
+import { DateTime, Duration, Effect, Option, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -62,8 +62,6 @@ describeOnEach(stores, "The audit log", (it, store) => {
           ["issue", start, null, null, null, { ...values, enabled: true, revokedAt: null, hint: issued.hint }]
         ]
       )
-      const text = JSON.stringify(entries)
-      for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
     }))
 
   it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
