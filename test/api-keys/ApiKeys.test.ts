@@ -1,14 +1,14 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
-import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Exit, Layer, Predicate, Redacted, Result, Struct } from "effect"
+import { assert } from "@effect/vitest"
+import { DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys, type ListedKeys } from "../../src/api-keys/ApiKeys.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
-import { random, stores } from "../support/Databases.ts"
+import { describeOnEach, random, stores } from "../support/Databases.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "test", plan: "free", ...options }))
@@ -82,214 +82,204 @@ const lives: ReadonlyArray<
 ]
 
 /** Returns the keys that meet a filter, oldest first, page by page. */
-const walk = Effect.fnUntraced(function*(limit: number, filter: KeyFilter = {}) {
-  const found: Array<ApiKey> = []
-  let after: KeyPosition | undefined
-  do {
-    const page: ListedKeys = yield* Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after }))
-    assert.isAtMost(page.keys.length, limit)
-    found.push(...page.keys)
-    after = page.next
-  } while (after !== undefined)
-  return found
+const walk = (limit: number, filter: KeyFilter = {}) =>
+  Stream.runCollect(Stream.paginate(undefined, (after?: KeyPosition) =>
+    Effect.gen(function*() {
+      const { keys, next } = yield* (yield* ApiKeys).list({ ...filter, limit, after })
+      assert.isAtMost(keys.length, limit)
+      return [keys, Option.fromUndefinedOr(next)] as const
+    })))
+
+describeOnEach(stores, "ApiKeys", (it, store) => {
+  it.effect("lists the issued keys without secrets, oldest first, each on exactly one page, with any limit", () =>
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
+      const issued = yield* Effect.replicateEffect(Effect.map(issue(), Struct.omit(["key"])), 7)
+      yield* TestClock.adjust("1 millis")
+      const last = Struct.omit(yield* issue({ name: "last" }), ["key"])
+      // Keys with the same creation time are in the order of their ids.
+      const keys = [...issued.toSorted((a, b) => a.id < b.id ? -1 : 1), last]
+      for (const limit of [1, 2, 5, 8, 100]) assert.deepStrictEqual(yield* walk(limit), keys)
+      assert.deepStrictEqual(yield* apiKeys.find(last.id), last)
+      yield* assertFails(apiKeys.find("key_none"), "not_found")
+    }))
+
+  it.effect("lists only the keys that meet each condition of a filter, page by page", () =>
+    Effect.gen(function*() {
+      const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 1 })
+      const active = yield* issue({ name: "Filter 100%_a", plan: "pro" })
+      const expired = yield* issue({ name: "filter b", plan: "pro", expiresAt })
+      const revoked = yield* issue({ name: "FILTER c", plan: "business", expiresAt })
+      const disabled = yield* issue({ name: "filter d" })
+      const { revoke, update } = yield* ApiKeys
+      yield* revoke(revoked.id)
+      for (const { id } of [disabled, expired, revoked]) yield* Effect.ignore(update(id, { enabled: false }))
+      yield* TestClock.adjust("1 second")
+      const [a, b, c, d] = [active.name, expired.name, revoked.name, disabled.name]
+      const filters: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<string>]> = [
+        [{ search: "filter" }, [c, a, b, d]],
+        [{ search: "100%_" }, [a]],
+        [{ search: "100_" }, []],
+        [{ search: active.id }, [a]],
+        [{ search: expired.id.slice(4, 12) }, [b]],
+        [{ search: revoked.hint ?? "none" }, [c]],
+        [{ search: "filter", plan: "pro" }, [a, b]],
+        [{ search: "filter", state: "active" }, [a]],
+        [{ search: "filter", state: "disabled" }, [d]],
+        [{ search: "filter", state: "expired" }, [b]],
+        [{ search: "filter", state: "revoked" }, [c]],
+        [{ plan: "business", state: "revoked" }, [c]],
+        [{ plan: "business", state: "active", search: "filter" }, []]
+      ]
+      for (const [filter, names] of filters) {
+        const found = (yield* walk(1, filter)).map(({ name }) => name)
+        assert.sameMembers(found, [...names], JSON.stringify(filter))
+      }
+    }))
+
+  it.effect("limits a key to five working secrets, and always allows a rotation without a grace period", () =>
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const first = yield* issue()
+      const rotate = apiKeys.rotate(first.id, Duration.minutes(1))
+      const rotations = Array.from({ length: 6 })
+      const [rotated, rejections] = yield* Effect.partition(rotations, () => rotate, { concurrency: "unbounded" })
+      const working = [first, ...rotated].map(({ key }) => key)
+      assert.deepStrictEqual([working.length, rejections.length], [5, 2])
+      assert.include(rejections[0], { code: "conflict", status: 409 })
+      assert.include(rejections[0]?.message, "already has 5 secrets that work")
+      // The rejected rotation did not shorten or extend a grace period.
+      yield* TestClock.adjust("59 seconds")
+      yield* assertAllowed(true, ...working)
+      const last = yield* apiKeys.rotate(first.id, Duration.zero)
+      yield* assertAllowed(false, ...working)
+      yield* assertAllowed(true, last.key)
+    }))
+
+  it.effect("changes only the named fields of a key, effective from the next request", () =>
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const { verify } = yield* KeyVerifier
+      const { key: secret, ...key } = yield* issue({ name: "before" })
+      assert.match(Redacted.value(secret), /^psk_[0-9A-Za-z]{38}$/)
+      assert.strictEqual(key.hint, Redacted.value(secret).slice(-4))
+      yield* verify(secret)
+      yield* assertFails(issue({ plan: "enterprise" }), "invalid_request")
+      const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
+      const limits = { perMinute: 7, perDay: 70 }
+      const steps: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
+        [{ name: "after" }, { name: "after" }],
+        [{ plan: "pro" }, { plan: "pro", limits: planLimits.pro }],
+        [{ plan: "enterprise", limits }, { plan: "enterprise", limits }],
+        [{ plan: "enterprise", expiresAt }, { expiresAt }],
+        [{ limits: planLimits.free }, { limits: planLimits.free }],
+        [{ expiresAt: null, plan: "business" }, { expiresAt: null, plan: "business", limits: planLimits.business }]
+      ]
+      let expected: ApiKey = key
+      for (const [change, fields] of steps) {
+        expected = { ...expected, ...fields, version: expected.version + 1 }
+        assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
+        assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
+        assert.deepInclude(yield* verify(secret), { plan: expected.plan, limits: expected.limits })
+      }
+    }))
+
+  it.effect("loses no field in concurrent changes, and exactly one of the changes to one version succeeds", () =>
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const { id } = yield* issue()
+      const expiresAt = DateTime.add(yield* DateTime.now, { days: 1 })
+      const changes = [{ name: "new" }, { plan: "pro" }, { expiresAt }] as const
+      yield* Effect.forEach(changes, (change) => apiKeys.update(id, change), { concurrency: "unbounded" })
+      assert.deepInclude(yield* apiKeys.find(id), { name: "new", plan: "pro", expiresAt, version: 4 })
+      const change = (name: string) => Effect.isSuccess(apiKeys.update(id, { name }, [`"4"`]))
+      const outcomes = yield* Effect.forEach(["a", "b", "c", "d"], change, { concurrency: "unbounded" })
+      assert.lengthOf(outcomes.filter((isChanged) => isChanged), 1)
+      assert.strictEqual((yield* apiKeys.find(id)).version, 5)
+    }))
+
+  it.effect.each(lives)("%s", ([, stepsOf]) =>
+    Effect.gen(function*() {
+      const { key, id } = yield* issue()
+      const secrets = [["a", key] as readonly [string, Redacted.Redacted]]
+      for (const [index, [step, working]] of stepsOf(yield* ApiKeys, id, yield* DateTime.now).entries()) {
+        const result = yield* step
+        if (isIssued(result)) secrets.push([String.fromCharCode(97 + secrets.length), result.key])
+        const allowed = yield* Effect.filter(secrets, ([, secret]) => isAllowed(secret))
+        assert.strictEqual(allowed.map(([name]) => name).join(""), working, `step ${index}`)
+      }
+    }))
+
+  it.effect("records the last use of a key and of each secret to the minute, never before the key was created", () =>
+    Effect.gen(function*() {
+      const { find, formerSecrets, rotate } = yield* ApiKeys
+      const createdAt = 3_675_000
+      yield* TestClock.setTime(createdAt)
+      const first = yield* issue()
+      const second = yield* rotate(first.id, Duration.hours(1))
+      const lastUses = Effect.gen(function*() {
+        const instants = [yield* find(first.id), ...yield* formerSecrets(first.id)]
+        return instants.map(({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
+      })
+      assert.deepStrictEqual(yield* lastUses, [undefined, undefined])
+      const expected: Array<number | undefined> = [undefined, undefined]
+      for (const used of [first, second, first]) {
+        const now = (yield* DateTime.now).epochMilliseconds
+        const minute = Math.max(now - now % 60_000, createdAt)
+        expected[0] = minute
+        if (used === first) expected[1] = minute
+        yield* assertAllowed(true, used.key, used.key)
+        while ((yield* lastUses).join() !== expected.join()) yield* TestClock.adjust("5 seconds")
+        yield* TestClock.adjust("1 minute")
+      }
+    }))
+
+  if (store === "memory") return
+
+  it.effect("stores no secret in clear text", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { id, key } = yield* issue()
+      const [row] = yield* sql<{ readonly text: string }>`
+        SELECT string_agg(k::text, '') || (SELECT string_agg(s::text, '') FROM api_key_secrets s) AS text
+        FROM api_keys k`
+      assert.include(row?.text, id)
+      const plain = Redacted.value(key)
+      for (const text of [plain.slice(4), Buffer.from(plain).toString("hex")]) assert.notInclude(row?.text, text)
+    }))
+
+  it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { verify } = yield* KeyVerifier
+      const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
+      const { revoke, rotate, update } = yield* Effect.provide(ApiKeys, otherProcess)
+      const [changed, kept] = [yield* issue(), yield* issue()]
+      const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [
+        revoke,
+        (id) => rotate(id, Duration.zero),
+        (id) => update(id, { enabled: false }),
+        (id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`,
+        (id) => sql`DELETE FROM api_keys WHERE id = ${id}`,
+        (id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
+      ]
+      const rejected = yield* Effect.forEach(changes, () => issue())
+      const secrets = rejected.map(({ key }) => key)
+      yield* assertAllowed(true, changed.key, kept.key, ...secrets)
+      yield* update(changed.id, { plan: "pro" })
+      for (const [index, change] of changes.entries()) yield* change(rejected[index]?.id ?? "")
+      yield* TestClock.adjust("1 second")
+      assert.deepInclude(yield* verify(changed.key), { plan: "pro", limits: planLimits.pro })
+      yield* assertAllowed(false, ...secrets)
+      yield* assertAllowed(true, kept.key)
+      yield* sql`ALTER TABLE api_keys RENAME TO gone`
+      yield* TestClock.adjust("1 second")
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(isAllowed(kept.key))))
+      yield* sql`ALTER TABLE gone RENAME TO api_keys`
+      yield* assertAllowed(true, kept.key)
+      yield* sql`TRUNCATE api_keys CASCADE`
+      yield* TestClock.adjust("1 second")
+      yield* assertAllowed(false, kept.key)
+    }))
 })
-
-for (const store of stores) {
-  describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
-    layer(store.layer)((it) => {
-      it.effect("lists the issued keys without secrets, oldest first, each on exactly one page, with any limit", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
-          const issued = yield* Effect.replicateEffect(Effect.map(issue(), Struct.omit(["key"])), 7)
-          yield* TestClock.adjust("1 millis")
-          const last = Struct.omit(yield* issue({ name: "last" }), ["key"])
-          // Keys with the same creation time are in the order of their ids.
-          const keys = [...issued.toSorted((a, b) => a.id < b.id ? -1 : 1), last]
-          for (const limit of [1, 2, 5, 8, 100]) assert.deepStrictEqual(yield* walk(limit), keys)
-          assert.deepStrictEqual(yield* apiKeys.find(last.id), last)
-          yield* assertFails(apiKeys.find("key_none"), "not_found")
-        }))
-
-      it.effect("lists only the keys that meet each condition of a filter, page by page", () =>
-        Effect.gen(function*() {
-          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 1 })
-          const active = yield* issue({ name: "Filter 100%_a", plan: "pro" })
-          const expired = yield* issue({ name: "filter b", plan: "pro", expiresAt })
-          const revoked = yield* issue({ name: "FILTER c", plan: "business", expiresAt })
-          const disabled = yield* issue({ name: "filter d" })
-          const { revoke, update } = yield* ApiKeys
-          yield* revoke(revoked.id)
-          for (const { id } of [disabled, expired, revoked]) yield* Effect.ignore(update(id, { enabled: false }))
-          yield* TestClock.adjust("1 second")
-          const [a, b, c, d] = [active.name, expired.name, revoked.name, disabled.name]
-          const filters: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<string>]> = [
-            [{ search: "filter" }, [c, a, b, d]],
-            [{ search: "100%_" }, [a]],
-            [{ search: "100_" }, []],
-            [{ search: active.id }, [a]],
-            [{ search: expired.id.slice(4, 12) }, [b]],
-            [{ search: revoked.hint ?? "none" }, [c]],
-            [{ search: "filter", plan: "pro" }, [a, b]],
-            [{ search: "filter", state: "active" }, [a]],
-            [{ search: "filter", state: "disabled" }, [d]],
-            [{ search: "filter", state: "expired" }, [b]],
-            [{ search: "filter", state: "revoked" }, [c]],
-            [{ plan: "business", state: "revoked" }, [c]],
-            [{ plan: "business", state: "active", search: "filter" }, []]
-          ]
-          for (const [filter, names] of filters) {
-            const found = (yield* walk(1, filter)).map(({ name }) => name)
-            assert.sameMembers(found, [...names], JSON.stringify(filter))
-          }
-        }))
-
-      it.effect("limits a key to five working secrets, and always allows a rotation without a grace period", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const first = yield* issue()
-          const rotate = apiKeys.rotate(first.id, Duration.minutes(1))
-          const results = yield* Effect.replicateEffect(Effect.result(rotate), 6, { concurrency: "unbounded" })
-          const working = [first, ...results.filter(Result.isSuccess).map(({ success }) => success)].map(({ key }) =>
-            key
-          )
-          const rejections = results.filter(Result.isFailure).map(({ failure }) => failure)
-          assert.deepStrictEqual([working.length, rejections.length], [5, 2])
-          assert.include(rejections[0], { code: "conflict", status: 409 })
-          assert.include(rejections[0]?.message, "already has 5 secrets that work")
-          // The rejected rotation did not shorten or extend a grace period.
-          yield* TestClock.adjust("59 seconds")
-          yield* assertAllowed(true, ...working)
-          const last = yield* apiKeys.rotate(first.id, Duration.zero)
-          yield* assertAllowed(false, ...working)
-          yield* assertAllowed(true, last.key)
-        }))
-
-      it.effect("changes only the named fields of a key, effective from the next request", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const { verify } = yield* KeyVerifier
-          const { key: secret, ...key } = yield* issue({ name: "before" })
-          assert.match(Redacted.value(secret), /^psk_[0-9A-Za-z]{38}$/)
-          assert.strictEqual(key.hint, Redacted.value(secret).slice(-4))
-          yield* verify(secret)
-          yield* assertFails(issue({ plan: "enterprise" }), "invalid_request")
-          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
-          const limits = { perMinute: 7, perDay: 70 }
-          const steps: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
-            [{ name: "after" }, { name: "after" }],
-            [{ plan: "pro" }, { plan: "pro", limits: planLimits.pro }],
-            [{ plan: "enterprise", limits }, { plan: "enterprise", limits }],
-            [{ plan: "enterprise", expiresAt }, { expiresAt }],
-            [{ limits: planLimits.free }, { limits: planLimits.free }],
-            [{ expiresAt: null, plan: "business" }, { expiresAt: null, plan: "business", limits: planLimits.business }]
-          ]
-          let expected: ApiKey = key
-          for (const [change, fields] of steps) {
-            expected = { ...expected, ...fields, version: expected.version + 1 }
-            assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
-            assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
-            assert.deepInclude(yield* verify(secret), { plan: expected.plan, limits: expected.limits })
-          }
-        }))
-
-      it.effect("loses no field in concurrent changes, and exactly one of the changes to one version succeeds", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* issue()
-          const expiresAt = DateTime.add(yield* DateTime.now, { days: 1 })
-          const changes = [{ name: "new" }, { plan: "pro" }, { expiresAt }] as const
-          yield* Effect.forEach(changes, (change) => apiKeys.update(id, change), { concurrency: "unbounded" })
-          assert.deepInclude(yield* apiKeys.find(id), { name: "new", plan: "pro", expiresAt, version: 4 })
-          const change = (name: string) => Effect.isSuccess(apiKeys.update(id, { name }, [`"4"`]))
-          const outcomes = yield* Effect.forEach(["a", "b", "c", "d"], change, { concurrency: "unbounded" })
-          assert.lengthOf(outcomes.filter((isChanged) => isChanged), 1)
-          assert.strictEqual((yield* apiKeys.find(id)).version, 5)
-        }))
-
-      it.effect.each(lives)("%s", ([, stepsOf]) =>
-        Effect.gen(function*() {
-          const { key, id } = yield* issue()
-          const secrets = [["a", key] as readonly [string, Redacted.Redacted]]
-          for (const [index, [step, working]] of stepsOf(yield* ApiKeys, id, yield* DateTime.now).entries()) {
-            const result = yield* step
-            if (isIssued(result)) secrets.push([String.fromCharCode(97 + secrets.length), result.key])
-            const allowed = yield* Effect.filter(secrets, ([, secret]) => isAllowed(secret))
-            assert.strictEqual(allowed.map(([name]) => name).join(""), working, `step ${index}`)
-          }
-        }))
-
-      it.effect("records the last use of a key and of each secret to the minute, never before the key was created", () =>
-        Effect.gen(function*() {
-          const { find, formerSecrets, rotate } = yield* ApiKeys
-          const createdAt = 3_675_000
-          yield* TestClock.setTime(createdAt)
-          const first = yield* issue()
-          const second = yield* rotate(first.id, Duration.hours(1))
-          const lastUses = Effect.gen(function*() {
-            const instants = [yield* find(first.id), ...yield* formerSecrets(first.id)]
-            return instants.map(({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
-          })
-          assert.deepStrictEqual(yield* lastUses, [undefined, undefined])
-          const expected: Array<number | undefined> = [undefined, undefined]
-          for (const used of [first, second, first]) {
-            const now = (yield* DateTime.now).epochMilliseconds
-            const minute = Math.max(now - now % 60_000, createdAt)
-            expected[0] = minute
-            if (used === first) expected[1] = minute
-            yield* assertAllowed(true, used.key, used.key)
-            while ((yield* lastUses).join() !== expected.join()) yield* TestClock.adjust("5 seconds")
-            yield* TestClock.adjust("1 minute")
-          }
-        }))
-
-      if (store.name === "memory") return
-
-      it.effect("stores no secret in clear text", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { id, key } = yield* issue()
-          const [row] = yield* sql<{ readonly text: string }>`
-            SELECT string_agg(k::text, '') || (SELECT string_agg(s::text, '') FROM api_key_secrets s) AS text
-            FROM api_keys k`
-          assert.include(row?.text, id)
-          const plain = Redacted.value(key)
-          for (const text of [plain.slice(4), Buffer.from(plain).toString("hex")]) assert.notInclude(row?.text, text)
-        }))
-
-      it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { verify } = yield* KeyVerifier
-          const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
-          const { revoke, rotate, update } = yield* Effect.provide(ApiKeys, otherProcess)
-          const [changed, kept] = [yield* issue(), yield* issue()]
-          const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [
-            revoke,
-            (id) => rotate(id, Duration.zero),
-            (id) => update(id, { enabled: false }),
-            (id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`,
-            (id) => sql`DELETE FROM api_keys WHERE id = ${id}`,
-            (id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
-          ]
-          const rejected = yield* Effect.forEach(changes, () => issue())
-          const secrets = rejected.map(({ key }) => key)
-          yield* assertAllowed(true, changed.key, kept.key, ...secrets)
-          yield* update(changed.id, { plan: "pro" })
-          for (const [index, change] of changes.entries()) yield* change(rejected[index]?.id ?? "")
-          yield* TestClock.adjust("1 second")
-          assert.deepInclude(yield* verify(changed.key), { plan: "pro", limits: planLimits.pro })
-          yield* assertAllowed(false, ...secrets)
-          yield* assertAllowed(true, kept.key)
-          yield* sql`ALTER TABLE api_keys RENAME TO gone`
-          yield* TestClock.adjust("1 second")
-          assert.isTrue(Exit.isFailure(yield* Effect.exit(isAllowed(kept.key))))
-          yield* sql`ALTER TABLE gone RENAME TO api_keys`
-          yield* assertAllowed(true, kept.key)
-          yield* sql`TRUNCATE api_keys CASCADE`
-          yield* TestClock.adjust("1 second")
-          yield* assertAllowed(false, kept.key)
-        }))
-    })
-  })
-}

@@ -1,12 +1,12 @@
 /** Tests the audit log of keys, in memory and on each database. */
-import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Redacted } from "effect"
+import { assert } from "@effect/vitest"
+import { DateTime, Duration, Effect, Option, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
-import type { AuditEntry, AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
-import { stores } from "../support/Databases.ts"
+import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
+import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
+import { describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 
 const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayChange: true, address: "192.0.2.7" })
@@ -14,131 +14,120 @@ const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayC
 const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 
 /** Returns all entries that meet a filter, newest first, page by page. */
-const walk = Effect.fnUntraced(function*(limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) {
-  const found: Array<Omit<AuditEntry, "keyName">> = []
-  let after: AuditPosition | undefined
-  do {
-    const page: ListedEntries = yield* Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after }))
-    assert.isAtMost(page.entries.length, limit)
-    found.push(...page.entries)
-    after = page.next
-  } while (after !== undefined)
-  return found
+const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
+  Stream.runCollect(Stream.paginate(undefined, (after?: AuditPosition) =>
+    Effect.gen(function*() {
+      const { entries, next } = yield* (yield* ApiKeys).audit.list({ ...filter, limit, after })
+      assert.isAtMost(entries.length, limit)
+      return [entries, Option.fromUndefinedOr(next)] as const
+    })))
+
+describeOnEach(stores, "The audit log", (it, store) => {
+  it.effect("has one entry for each action, and within a second for each ban, with the changed fields and no secret", () =>
+    Effect.gen(function*() {
+      const start = yield* DateTime.now
+      const at = (seconds: number) => DateTime.add(start, { seconds })
+      const apiKeys = yield* ApiKeys
+      const issued = yield* issue("first")
+      const { id } = issued
+      yield* TestClock.adjust("1 second")
+      const update = apiKeys.update(id, { name: "second", plan: "pro", expiresAt: at(60) })
+      yield* asAlice(update)
+      yield* asAlice(update)
+      yield* TestClock.adjust("1 second")
+      const rotated = yield* asAlice(apiKeys.rotate(id, Duration.minutes(1)))
+      yield* TestClock.adjust("1 second")
+      yield* asAlice(apiKeys.revoke(id))
+      const ban = { keyId: id, address: "2001:db8::1", at: at(3.5).epochMilliseconds }
+      yield* apiKeys.audit.recordBan({ ...ban, until: at(60).epochMilliseconds })
+      yield* TestClock.adjust("1 second")
+      // Actions that fail or change nothing have no entry.
+      yield* Effect.flip(apiKeys.revoke(id))
+      yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
+
+      // The write of the ban takes real time, while the test clock stands still.
+      const entries = yield* Effect.repeat(walk(100, { key: id }), { until: ({ length }) => length > 4 })
+      const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
+      const expiresAt = DateTime.formatIso(at(60))
+      const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000, expiresAt }
+      const hints = [{ hint: issued.hint }, { hint: rotated.hint, gracePeriodSeconds: 60 }]
+      const revoked = [{ revokedAt: null }, { revokedAt: DateTime.formatIso(at(3)) }]
+      assert.deepStrictEqual(
+        entries.map((entry) => [entry.action, entry.at, entry.operator, entry.address, entry.before, entry.after]),
+        [
+          ["ban", at(3.5), null, ban.address, { bannedUntil: null }, { bannedUntil: expiresAt }],
+          ["revoke", at(3), "alice", "192.0.2.7", ...revoked],
+          ["rotate", at(2), "alice", "192.0.2.7", ...hints],
+          ["update", at(1), "alice", "192.0.2.7", values, newValues],
+          ["issue", start, null, null, null, { ...values, enabled: true, revokedAt: null, hint: issued.hint }]
+        ]
+      )
+    }))
+
+  it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const { id } = yield* asAlice(issue("0"))
+      for (let i = 1; i < 8; i++) {
+        if (i % 3 === 0) yield* TestClock.adjust("1 millis")
+        const update = apiKeys.update(id, { name: String(i) })
+        yield* i % 2 === 0 ? asAlice(update) : update
+      }
+      yield* asAlice(apiKeys.revoke(id))
+      const filters: ReadonlyArray<readonly [Parameters<typeof walk>[1], entries: string]> = [
+        [{}, "-76543210"],
+        [{ operator: "alice" }, "-6420"],
+        [{ action: "update" }, "7654321"],
+        [{ operator: "alice", action: "update" }, "642"],
+        [{ operator: "bob" }, ""]
+      ]
+      for (const [filter, entries] of filters) {
+        for (const limit of [1, 2, 4, 9, 100]) {
+          const names = (yield* walk(limit, { key: id, ...filter })).map(({ after }) => after?.name ?? "-")
+          assert.strictEqual(names.join(""), entries)
+        }
+      }
+      assert.deepStrictEqual(yield* walk(3), yield* walk(100))
+    }))
+
+  if (store === "memory") return
+
+  it.effect("commits together with its action: without the entry, the key does not change", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { find, revoke, rotate, update } = yield* ApiKeys
+      const { key: _, ...key } = yield* issue("kept")
+      const { id } = key
+      yield* sql`ALTER TABLE audit_log RENAME TO gone`
+      for (const action of [update(id, { name: "lost" }), rotate(id, Duration.zero), revoke(id), issue("lost")]) {
+        assert.strictEqual((yield* Effect.exit<unknown, unknown, ApiKeys>(action))._tag, "Failure")
+      }
+      yield* sql`ALTER TABLE gone RENAME TO audit_log`
+      assert.deepStrictEqual(yield* find(id), key)
+      assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 1)
+      assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
+    }))
+
+  it.effect("contains no personal data after running the statements in docs/keys.md", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { find, update } = yield* ApiKeys
+      const { id } = yield* asAlice(issue("Ada Lovelace"))
+      yield* asAlice(update(id, { name: "Ada King", plan: "pro" }))
+      const other = yield* asAlice(issue("other"))
+      const personal = Effect.gen(function*() {
+        const [row] = yield* sql<{ readonly text: string }>`
+          SELECT (SELECT string_agg(k::text, '') FROM api_keys k) || string_agg(a::text, '') AS text
+          FROM audit_log a`
+        return row?.text.match(/Ada \w+|alice|192\.0\.2\.7/g) ?? []
+      })
+      assert.isNotEmpty(yield* personal)
+      const statements = codeBlocks(readPage("docs/keys.md")).find(({ language }) => language === "sql")
+      for (const statement of (statements?.code ?? "").replaceAll("key_…", id).split(";\n")) {
+        if (statement.trim() !== "") yield* sql.unsafe(statement)
+      }
+      assert.deepStrictEqual(yield* personal, [])
+      assert.deepStrictEqual((yield* walk(100, { key: id })).map(({ after }) => after?.plan), ["pro", "free"])
+      assert.strictEqual((yield* find(other.id)).name, "other")
+    }))
 })
-
-for (const store of stores) {
-  describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {
-    layer(store.layer)((it) => {
-      it.effect("has one entry for each action, and within a second for each ban, with the changed fields and no secret", () =>
-        Effect.gen(function*() {
-          const start = yield* DateTime.now
-          const at = (seconds: number) => DateTime.add(start, { seconds })
-          const apiKeys = yield* ApiKeys
-          const issued = yield* issue("first")
-          const { id } = issued
-          yield* TestClock.adjust("1 second")
-          const update = apiKeys.update(id, { name: "second", plan: "pro", expiresAt: at(60) })
-          yield* asAlice(update)
-          yield* asAlice(update)
-          yield* TestClock.adjust("1 second")
-          const rotated = yield* asAlice(apiKeys.rotate(id, Duration.minutes(1)))
-          yield* TestClock.adjust("1 second")
-          yield* asAlice(apiKeys.revoke(id))
-          const ban = { keyId: id, address: "2001:db8::1", at: at(3.5).epochMilliseconds }
-          yield* apiKeys.audit.recordBan({ ...ban, until: at(60).epochMilliseconds })
-          yield* TestClock.adjust("1 second")
-          // Actions that fail or change nothing have no entry.
-          yield* Effect.flip(apiKeys.revoke(id))
-          yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
-
-          // The write of the ban takes real time, while the test clock stands still.
-          const entries = yield* Effect.repeat(walk(100, { key: id }), { until: ({ length }) => length > 4 })
-          for (const { keyId } of entries) assert.strictEqual(keyId, id)
-          const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
-          const expiresAt = DateTime.formatIso(at(60))
-          const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000, expiresAt }
-          const hints = [{ hint: issued.hint }, { hint: rotated.hint, gracePeriodSeconds: 60 }]
-          const revoked = [{ revokedAt: null }, { revokedAt: DateTime.formatIso(at(3)) }]
-          assert.deepStrictEqual(
-            entries.map((entry) => [entry.action, entry.at, entry.operator, entry.address, entry.before, entry.after]),
-            [
-              ["ban", at(3.5), null, ban.address, { bannedUntil: null }, { bannedUntil: expiresAt }],
-              ["revoke", at(3), "alice", "192.0.2.7", ...revoked],
-              ["rotate", at(2), "alice", "192.0.2.7", ...hints],
-              ["update", at(1), "alice", "192.0.2.7", values, newValues],
-              ["issue", start, null, null, null, { ...values, enabled: true, revokedAt: null, hint: issued.hint }]
-            ]
-          )
-          const text = JSON.stringify(entries)
-          for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
-        }))
-
-      it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* asAlice(issue("0"))
-          for (let i = 1; i < 8; i++) {
-            if (i % 3 === 0) yield* TestClock.adjust("1 millis")
-            const update = apiKeys.update(id, { name: String(i) })
-            yield* i % 2 === 0 ? asAlice(update) : update
-          }
-          yield* asAlice(apiKeys.revoke(id))
-          const filters: ReadonlyArray<readonly [Parameters<typeof walk>[1], entries: string]> = [
-            [{}, "-76543210"],
-            [{ operator: "alice" }, "-6420"],
-            [{ action: "update" }, "7654321"],
-            [{ operator: "alice", action: "update" }, "642"],
-            [{ operator: "bob" }, ""]
-          ]
-          for (const [filter, entries] of filters) {
-            for (const limit of [1, 2, 4, 9, 100]) {
-              const names = (yield* walk(limit, { key: id, ...filter })).map(({ after }) => after?.name ?? "-")
-              assert.strictEqual(names.join(""), entries)
-            }
-          }
-          assert.deepStrictEqual(yield* walk(3), yield* walk(100))
-        }))
-
-      if (store.name === "memory") return
-
-      it.effect("commits together with its action: without the entry, the key does not change", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { find, revoke, rotate, update } = yield* ApiKeys
-          const { key: _, ...key } = yield* issue("kept")
-          const { id } = key
-          yield* sql`ALTER TABLE audit_log RENAME TO gone`
-          for (const action of [update(id, { name: "lost" }), rotate(id, Duration.zero), revoke(id), issue("lost")]) {
-            assert.strictEqual((yield* Effect.exit<unknown, unknown, ApiKeys>(action))._tag, "Failure")
-          }
-          yield* sql`ALTER TABLE gone RENAME TO audit_log`
-          assert.deepStrictEqual(yield* find(id), key)
-          assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 1)
-          assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
-        }))
-
-      it.effect("contains no personal data after running the statements in docs/keys.md", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { find, update } = yield* ApiKeys
-          const { id } = yield* asAlice(issue("Ada Lovelace"))
-          yield* asAlice(update(id, { name: "Ada King", plan: "pro" }))
-          const other = yield* asAlice(issue("other"))
-          const personal = Effect.gen(function*() {
-            const [row] = yield* sql<{ readonly text: string }>`
-              SELECT (SELECT string_agg(k::text, '') FROM api_keys k) || string_agg(a::text, '') AS text
-              FROM audit_log a`
-            return row?.text.match(/Ada \w+|alice|192\.0\.2\.7/g) ?? []
-          })
-          assert.isNotEmpty(yield* personal)
-          const statements = codeBlocks(readPage("docs/keys.md")).find(({ language }) => language === "sql")
-          for (const statement of (statements?.code ?? "").replaceAll("key_…", id).split(";\n")) {
-            if (statement.trim() !== "") yield* sql.unsafe(statement)
-          }
-          assert.deepStrictEqual(yield* personal, [])
-          assert.deepStrictEqual((yield* walk(100, { key: id })).map(({ after }) => after?.plan), ["pro", "free"])
-          assert.strictEqual((yield* find(other.id)).name, "other")
-        }))
-    })
-  })
-}

@@ -1,5 +1,5 @@
 /** Tests the usage of keys over time, in memory and on each database. */
-import { assert, describe, it as single, layer } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -7,7 +7,7 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
 import { usageStore } from "../../src/api-keys/SqlKeyHistory.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
-import { stores } from "../support/Databases.ts"
+import { describeOnEach, stores } from "../support/Databases.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -29,142 +29,137 @@ const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
     return [(from.epochMilliseconds - start) / minuteMs, allowed, rejected, banned]
   })
 
+/** Ends the write of all counts. If the clock jumped meanwhile, the write would time out, and its retry count twice. */
+const flush = (usage: Usage) => Effect.andThen(TestClock.adjust("3 seconds"), usage.read("key_none"))
+
 const read = (usage: Usage, keyId: string) =>
   Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: toRows(minutes), hours: toRows(hours) }))
 
-for (const store of stores) {
-  describe.skipIf(store.skip)(`Key usage on ${store.name}`, () => {
-    // A step of the clock after the layer is built would run all periodic work in between.
-    layer(Layer.provide(store.layer, Layer.effectDiscard(TestClock.setTime(start))))((it) => {
-      it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
-        Effect.gen(function*() {
-          const { usage } = yield* ApiKeys
-          assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
-          const key = "key_counted"
-          yield* TestClock.setTime(start + 59 * minuteMs)
-          count(usage, key, { allowed: 3, rejected: 2 }, 0.5)
-          count(usage, key, { allowed: 1, banned: 4 }, 10)
-          count(usage, "key_other", { allowed: 9 }, 59)
-          count(usage, key, { rejected: 1 }, 59)
-          const expected = { minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]], hours: [[0, 4, 3, 4]] }
-          assert.deepStrictEqual(yield* read(usage, key), expected)
-          yield* TestClock.adjust("3 seconds")
-          assert.deepStrictEqual(yield* read(usage, key), expected)
+// A step of the clock after a layer is built would run all periodic work in between.
+const atStart = Layer.effectDiscard(TestClock.setTime(start))
+const storesAtStart = stores.map((store) => ({ ...store, layer: Layer.provide(store.layer, atStart) }))
 
-          // Some counts of this minute are stored now, and one is not.
-          count(usage, key, { allowed: 1 }, 59)
-          assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [59, 1, 1, 0])
-          yield* TestClock.adjust("3 seconds")
-          // The read waits for the write, which must not time out when the clock jumps.
-          yield* read(usage, key)
-          // A minute is visible for 60 minutes, the current one among them.
-          yield* TestClock.setTime(start + hourMs)
-          count(usage, key, { allowed: 1 }, 60)
-          assert.deepStrictEqual(yield* read(usage, key), {
-            minutes: [[10, 1, 0, 4], [59, 1, 1, 0], [60, 1, 0, 0]],
-            hours: [[0, 5, 3, 4], [60, 1, 0, 0]]
-          })
-        }))
+describeOnEach(storesAtStart, "Key usage", (it, store) => {
+  it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
+    Effect.gen(function*() {
+      const { usage } = yield* ApiKeys
+      assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
+      const key = "key_counted"
+      yield* TestClock.setTime(start + 59 * minuteMs)
+      count(usage, key, { allowed: 3, rejected: 2 }, 0.5)
+      count(usage, key, { allowed: 1, banned: 4 }, 10)
+      count(usage, "key_other", { allowed: 9 }, 59)
+      count(usage, key, { rejected: 1 }, 59)
+      const expected = { minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]], hours: [[0, 4, 3, 4]] }
+      assert.deepStrictEqual(yield* read(usage, key), expected)
+      yield* flush(usage)
+      assert.deepStrictEqual(yield* read(usage, key), expected)
 
-      it.effect("covers each of the last 720 hours", () =>
-        Effect.gen(function*() {
-          const { usage } = yield* ApiKeys
-          const key = "key_month"
-          yield* TestClock.setTime(start + 2 * hourMs)
-          for (const hour of [2, 1, -717, -718]) count(usage, key, { allowed: 1 }, 60 * hour)
-          const hours = Effect.map(read(usage, key), (history) => history.hours.map(([minutes = 0]) => minutes / 60))
-          assert.deepStrictEqual(yield* hours, [-717, 1, 2])
-          yield* TestClock.adjust("3 seconds")
-          // The write must end before the clock jumps. It would time out and be repeated.
-          assert.deepStrictEqual(yield* hours, [-717, 1, 2])
-          yield* TestClock.adjust("1 hour")
-          assert.deepStrictEqual(yield* hours, [1, 2])
-        }))
+      // Some counts of this minute are stored now, and one is not.
+      count(usage, key, { allowed: 1 }, 59)
+      assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [59, 1, 1, 0])
+      yield* flush(usage)
+      // A minute is visible for 60 minutes, the current one among them.
+      yield* TestClock.setTime(start + hourMs)
+      count(usage, key, { allowed: 1 }, 60)
+      assert.deepStrictEqual(yield* read(usage, key), {
+        minutes: [[10, 1, 0, 4], [59, 1, 1, 0], [60, 1, 0, 0]],
+        hours: [[0, 5, 3, 4], [60, 1, 0, 0]]
+      })
+      yield* flush(usage)
+    }))
 
-      it.effect("lists the keys with the most requests of one kind in the last 60 minutes or 24 hours", () =>
-        Effect.gen(function*() {
-          const { usage } = yield* ApiKeys
-          const now = 3 * 60
-          yield* TestClock.setTime(start + now * minuteMs)
-          count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
-          count(usage, "b", { allowed: 30, banned: 20 }, now - 1)
-          count(usage, "c", { allowed: 90, rejected: 20 }, now - 60)
-          count(usage, "d", { allowed: 990 }, now - 24 * 60)
-          const top = (query: Parameters<Usage["top"]>[0]) =>
-            Effect.map(
-              usage.top(query),
-              (keys) =>
-                keys.map(({ allowed, banned, keyId, rejected }) => [keyId, allowed, rejected, banned].join(" ")).join()
-            )
-          // Before a flush, after it, and with some of the counts flushed.
-          for (let round = 0; round < 3; round++) {
-            const a = `a ${50 + round} 10 0`
-            assert.strictEqual(yield* top({ limit: 2 }), `${a},b 30 0 20`)
-            assert.strictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), a)
-            assert.strictEqual(yield* top({ limit: 1, by: "banned" }), "b 30 0 20")
-            assert.strictEqual(yield* top({ limit: 2, window: "day" }), `c 90 20 0,${a}`)
-            yield* TestClock.adjust("3 seconds")
-            yield* usage.read("a")
-            count(usage, "a", { allowed: 1 }, now)
-          }
-        }))
+  it.effect("covers each of the last 720 hours", () =>
+    Effect.gen(function*() {
+      const { usage } = yield* ApiKeys
+      const key = "key_month"
+      yield* TestClock.setTime(start + 2 * hourMs)
+      for (const hour of [2, 1, -717, -718]) count(usage, key, { allowed: 1 }, 60 * hour)
+      const hours = Effect.map(read(usage, key), (history) => history.hours.map(([minutes = 0]) => minutes / 60))
+      assert.deepStrictEqual(yield* hours, [-717, 1, 2])
+      yield* flush(usage)
+      assert.deepStrictEqual(yield* hours, [-717, 1, 2])
+      yield* TestClock.adjust("1 hour")
+      assert.deepStrictEqual(yield* hours, [1, 2])
+    }))
 
-      if (store.name === "memory") return
+  it.effect("lists the keys with the most requests of one kind in the last 60 minutes or 24 hours", () =>
+    Effect.gen(function*() {
+      const { usage } = yield* ApiKeys
+      const now = 3 * 60
+      yield* TestClock.setTime(start + now * minuteMs)
+      count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
+      count(usage, "b", { allowed: 30, banned: 20 }, now - 1)
+      count(usage, "c", { allowed: 90, rejected: 20 }, now - 60)
+      count(usage, "d", { allowed: 990 }, now - 24 * 60)
+      const b = { keyId: "b", allowed: 30, rejected: 0, banned: 20 }
+      const c = { keyId: "c", allowed: 90, rejected: 20, banned: 0 }
+      // Before a flush, after it, and with some of the counts flushed.
+      for (let round = 0; round < 3; round++) {
+        const a = { keyId: "a", allowed: 50 + round, rejected: 10, banned: 0 }
+        assert.deepStrictEqual(yield* usage.top({ limit: 2 }), [a, b])
+        assert.deepStrictEqual(yield* usage.top({ limit: 9, window: "hour", by: "rejected" }), [a])
+        assert.deepStrictEqual(yield* usage.top({ limit: 1, by: "banned" }), [b])
+        assert.deepStrictEqual(yield* usage.top({ limit: 2, window: "day" }), [c, a])
+        yield* flush(usage)
+        count(usage, "a", { allowed: 1 }, now)
+      }
+    }))
 
-      it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
-        Effect.gen(function*() {
-          const store = yield* usageStore
-          const ended = yield* Scope.make()
-          const processes = [yield* Scope.provide(make(store), ended), yield* make(store), yield* make(store)]
-          const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
-          for (let round = 0; round < 4; round++) {
-            countAll()
-            yield* TestClock.adjust("2 seconds")
-            // A read waits for the write that has begun.
-            for (const usage of processes) yield* usage.read("key_shared")
-          }
-          // The shutdown begins during a write, whose statement would also commit if the shutdown interrupted it.
-          countAll()
-          yield* TestClock.adjust("2 seconds")
-          countAll()
-          yield* Scope.close(ended, Exit.void)
-          for (const usage of processes.slice(1)) yield* usage.read("key_shared")
-          const { usage } = yield* ApiKeys
-          assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
-        }))
+  if (store === "memory") return
 
-      it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { usage } = yield* ApiKeys
-          const key = "key_outage"
-          const now = yield* Clock.currentTimeMillis
-          usage.count(key, "allowed", now)
-          const failures = Effect.map(Metric.snapshot, (metrics) => {
-            const metric = metrics.find(({ attributes, id }) =>
-              id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
-            )
-            return metric?.type === "Counter" ? Number(metric.state.count) : NaN
-          })
-          const before = yield* failures
-          yield* sql`ALTER TABLE key_usage RENAME TO gone`
-          yield* TestClock.adjust("4 seconds")
-          usage.count(key, "allowed", now)
-          usage.count(key, "rejected", now)
-          assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key))))
-          assert.isAbove(yield* failures, before)
-          yield* sql`ALTER TABLE gone RENAME TO key_usage`
-          for (let i = 0; i < 2; i++) {
-            yield* TestClock.adjust("4 seconds")
-            assert.deepStrictEqual((yield* read(usage, key)).minutes.map((row) => row.slice(1)), [[2, 1, 0]])
-          }
-        }))
-    })
-  })
-}
+  it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
+    Effect.gen(function*() {
+      const store = yield* usageStore
+      const ended = yield* Scope.make()
+      const processes = [yield* Scope.provide(make(store), ended), yield* make(store), yield* make(store)]
+      const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
+      for (let round = 0; round < 4; round++) {
+        countAll()
+        yield* TestClock.adjust("2 seconds")
+        // A read waits for the write that has begun.
+        for (const usage of processes) yield* usage.read("key_shared")
+      }
+      // The shutdown begins during a write, whose statement would also commit if the shutdown interrupted it.
+      countAll()
+      yield* TestClock.adjust("2 seconds")
+      countAll()
+      yield* Scope.close(ended, Exit.void)
+      for (const usage of processes.slice(1)) yield* usage.read("key_shared")
+      const { usage } = yield* ApiKeys
+      assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
+    }))
+
+  it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { usage } = yield* ApiKeys
+      const key = "key_outage"
+      const now = yield* Clock.currentTimeMillis
+      usage.count(key, "allowed", now)
+      const failures = Effect.map(Metric.snapshot, (metrics) => {
+        const metric = metrics.find(({ attributes, id }) =>
+          id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+        )
+        return metric?.type === "Counter" ? Number(metric.state.count) : NaN
+      })
+      const before = yield* failures
+      yield* sql`ALTER TABLE key_usage RENAME TO gone`
+      yield* TestClock.adjust("4 seconds")
+      usage.count(key, "allowed", now)
+      usage.count(key, "rejected", now)
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key))))
+      assert.isAbove(yield* failures, before)
+      yield* sql`ALTER TABLE gone RENAME TO key_usage`
+      for (let i = 0; i < 2; i++) {
+        yield* TestClock.adjust("4 seconds")
+        assert.deepStrictEqual((yield* read(usage, key)).minutes.map((row) => row.slice(1)), [[2, 1, 0]])
+      }
+    }))
+})
 
 describe("Key usage during a database outage", () => {
-  single.effect("has at most 100,000 counts, the newest ones", () =>
+  it.effect("has at most 100,000 counts, the newest ones", () =>
     Effect.gen(function*() {
       yield* TestClock.setTime(start)
       const store = yield* memoryStore

@@ -1,16 +1,18 @@
 /** Tests TLS to a PostgreSQL server, with authorities of its own. */
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer } from "effect"
+import { ConfigProvider, Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Database from "../../src/database/Database.ts"
 import { describe as describeCause } from "../../src/observability/LogText.ts"
 import * as Certificates from "../support/Certificates.ts"
 import * as Postgres from "../support/Postgres.ts"
 
+const missing = Postgres.missing ?? Certificates.missing
+
 const makeServers = Effect.gen(function*() {
   const authority = yield* Certificates.makeAuthority
   const other = yield* Certificates.makeAuthority
-  const [server, misnamed, plain] = yield* Effect.all([
+  const [certified, misnamed, plain] = yield* Effect.all([
     Postgres.runWithTls({
       certificate: authority.issue("localhost", { altNames: "IP:127.0.0.1" }),
       clientAuthority: authority,
@@ -19,25 +21,19 @@ const makeServers = Effect.gen(function*() {
     Postgres.runWithTls({ certificate: authority.issue("elsewhere", { altNames: "DNS:elsewhere.example" }) }),
     Postgres.run()
   ], { concurrency: 2 })
-  yield* server.admin((sql) => sql`CREATE ROLE certified LOGIN SUPERUSER`)
-  return {
-    ports: { certified: server.port, misnamed: misnamed.port, plain: plain.port },
-    socketDirectory: server.socketDirectory,
-    own: authority.cert,
-    other: other.cert,
-    client: authority.issue("certified", { password: "s=&3" })
-  }
+  yield* certified.admin((sql) => sql`CREATE ROLE certified LOGIN SUPERUSER`)
+  const { cert, key } = authority.issue("certified", { password: "s=&3" })
+  const paths: Parameters = { own: authority.cert, other: other.cert, cert, key, socket: certified.socketDirectory }
+  return { ports: { certified: certified.port, misnamed: misnamed.port, plain: plain.port }, paths }
 })
-
-class Servers extends Context.Service<Servers, Effect.Success<typeof makeServers>>()("test/Servers") {
-  static readonly layer = Layer.effect(Servers, makeServers)
-}
+const Servers = Context.Service<Effect.Success<typeof makeServers>>("test/Servers")
 
 type Parameters = Readonly<Record<string, string>>
 
 /** Connects to a server. Returns "encrypted" or "plain", or describes the error. */
-const outcome = (port: number, parameters: Parameters, user = "postgres", host = "127.0.0.1") => {
-  const DATABASE_URL = `postgres://${user}@${host}:${port}/postgres?${new URLSearchParams(parameters).toString()}`
+const outcome = (port: number, { host = "127.0.0.1", ...parameters }: Parameters) => {
+  const query = new URLSearchParams(parameters).toString()
+  const DATABASE_URL = `postgres://postgres@${encodeURIComponent(host)}:${port}/postgres?${query}`
   const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
   return Effect.flatMap(
     SqlClient.SqlClient,
@@ -49,51 +45,37 @@ const outcome = (port: number, parameters: Parameters, user = "postgres", host =
   )
 }
 
-const [encrypted, untrusted] = [/^encrypted$/, /unable to verify|self-signed|signature/]
+const [plain, encrypted] = [/^plain$/, /^encrypted$/]
+const [untrusted, otherHost] = [/unable to verify|self-signed|signature/, /does not match certificate's altnames/]
+const noCertificate = /connection requires a valid client certificate/
+const certified = { user: "certified", sslmode: "require" }
+const keyPair = { sslcert: "cert", sslkey: "key", sslpassword: "s=&3" }
 
-/** Servers, parameters of a connection, where `own` and `other` are authorities, and the outcome. */
-const connections: ReadonlyArray<readonly ["certified" | "misnamed" | "plain", Parameters, RegExp]> = [
-  ["certified", {}, /^plain$/],
-  ["certified", { sslmode: "require" }, encrypted],
-  ["plain", { sslmode: "require" }, /SSL|TLS/],
+/** Servers, parameters of a connection, which name paths of `makeServers`, and the outcome. */
+const connections: ReadonlyArray<
+  readonly [title: string, server: "certified" | "misnamed" | "plain", Parameters, outcome: RegExp]
+> = [
+  ["uses no TLS by default", "certified", {}, plain],
+  ["uses TLS with sslmode=require", "certified", { sslmode: "require" }, encrypted],
+  ["fails with sslmode=require if the server has no TLS", "plain", { sslmode: "require" }, /SSL|TLS/],
   ...["require", "verify-ca", "verify-full"].flatMap((sslmode) => [
-    ["certified", { sslmode, sslrootcert: "own" }, encrypted] as const,
-    ["certified", { sslmode, sslrootcert: "other" }, untrusted] as const
+    [`trusts sslrootcert with ${sslmode}`, "certified", { sslmode, sslrootcert: "own" }, encrypted] as const,
+    [`trusts no other authority with ${sslmode}`, "certified", { sslmode, sslrootcert: "other" }, untrusted] as const
   ]),
-  ["misnamed", { sslmode: "verify-ca", sslrootcert: "own" }, encrypted],
-  ["misnamed", { sslmode: "verify-full", sslrootcert: "own" }, /does not match certificate's altnames/]
+  ["ignores the host name with verify-ca", "misnamed", { sslmode: "verify-ca", sslrootcert: "own" }, encrypted],
+  ["checks the host name with verify-full", "misnamed", { sslmode: "verify-full", sslrootcert: "own" }, otherHost],
+  ["presents sslcert to a server that requires it", "certified", { ...certified, ...keyPair }, encrypted],
+  ["fails without the client certificate that a server requires", "certified", certified, noCertificate],
+  ["uses a Unix socket for a host that is a directory", "certified", { host: "socket" }, plain]
 ]
 
-describe.skipIf(Postgres.missing !== undefined || Certificates.missing !== undefined)(
-  "A connection to PostgreSQL",
-  () => {
-    layer(Servers.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
-      it.effect.each(connections)(
-        "to the %s server with %j is %s",
-        ([server, { sslrootcert, ...parameters }, expected]) =>
-          Effect.gen(function*() {
-            const { other, own, ports } = yield* Servers
-            const authority = sslrootcert === "own" ? own : other
-            const all = { ...parameters, ...sslrootcert !== undefined && { sslrootcert: authority } }
-            assert.match(yield* outcome(ports[server], all), expected)
-          })
-      )
-
-      it.effect("presents sslcert to a server that requires a client certificate", () =>
-        Effect.gen(function*() {
-          const { client: { cert, key }, ports } = yield* Servers
-          const as = (parameters: Parameters) =>
-            outcome(ports.certified, { sslmode: "require", ...parameters }, "certified")
-          assert.strictEqual(yield* as({ sslcert: cert, sslkey: key, sslpassword: "s=&3" }), "encrypted")
-          assert.include(yield* as({}), "connection requires a valid client certificate")
-        }))
-
-      it.effect("uses a Unix socket for a host that is a directory", () =>
-        Effect.gen(function*() {
-          const { ports, socketDirectory } = yield* Servers
-          const host = encodeURIComponent(socketDirectory)
-          assert.strictEqual(yield* outcome(ports.certified, {}, "postgres", host), "plain")
-        }))
-    })
-  }
-)
+describe.skipIf(missing !== undefined)("A connection to PostgreSQL", () => {
+  layer(Layer.effect(Servers, makeServers), { excludeTestServices: true, timeout: 60_000 })((it) => {
+    it.effect.each(connections)("%s", ([, server, parameters, expected]) =>
+      Effect.gen(function*() {
+        const { paths, ports } = yield* Servers
+        const values = Record.map(parameters, (value) => paths[value] ?? value)
+        assert.match(yield* outcome(ports[server], values), expected)
+      }))
+  })
+})

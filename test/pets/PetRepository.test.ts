@@ -1,13 +1,14 @@
 /** Tests the pet repository and its cache, in memory and on each database. */
 import { PgClient } from "@effect/sql-pg"
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { maxPets } from "../../src/pets/PetCache.ts"
+import type { Pet } from "../../src/api/Pets.ts"
+import { maxPets, PetCache } from "../../src/pets/PetCache.ts"
 import { PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { clientOn, databases, noDatabase } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase } from "../support/Databases.ts"
 
 const owner = "key_a"
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
@@ -18,246 +19,277 @@ const ids = (selection: Selection) =>
 // The stores of `Databases.ts` would run the periodic work of keys too, which takes long when the clock moves by a day.
 const stores = [
   { name: "memory", skip: false, layer: Layer.merge(PetRepository.layerMemory, noDatabase) },
-  ...databases.map(({ layer, ...database }) => ({
-    ...database,
-    layer: Layer.orDie(SqlPetRepository.layer.pipe(Layer.provideMerge(layer)))
-  }))
+  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(SqlPetRepository.layer, database.layer) }))
 ]
 
-for (const store of stores) {
-  describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
-    layer(store.layer)((it) => {
-      it.effect("accepts one of several concurrent creates of different pets with one idempotency key, and rejects the others", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const send = (name: string) =>
-            pets.create({ ...pet, name }, { owner, key: "several" }).pipe(
-              Effect.map(({ pet: { id, name } }) => ({ id, name })),
-              Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
-            )
-          const { pet: before } = yield* pets.create(pet)
-          const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
-          const outcomes = yield* Effect.forEach(names, send, { concurrency: "unbounded" })
-          const [stored, ...others] = (yield* pets.list({ limit: 100, after: before.id })).pets
-          assert.isEmpty(others)
-          const winner = { id: stored?.id, name: stored?.name }
-          assert.deepStrictEqual(outcomes, names.map((name) => name === winner.name ? winner : "reused"))
-          // A batch whose first create does not have the pet of the committed key has the same outcomes.
-          const later = yield* Effect.forEach(names.toReversed(), send, { concurrency: "unbounded" })
-          assert.deepStrictEqual(later, outcomes.toReversed())
-        }))
+describeOnEach(stores, "PetRepository", (it, store) => {
+  it.effect("accepts one of several concurrent creates of different pets with one idempotency key, and rejects the others", () =>
+    Effect.gen(function*() {
+      const pets = yield* PetRepository
+      const send = (name: string) =>
+        pets.create({ ...pet, name }, { owner, key: "several" }).pipe(
+          Effect.map(({ pet: { id, name } }) => ({ id, name })),
+          Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
+        )
+      const { pet: before } = yield* pets.create(pet)
+      const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
+      const outcomes = yield* Effect.forEach(names, send, { concurrency: "unbounded" })
+      const [stored, ...others] = (yield* pets.list({ limit: 100, after: before.id })).pets
+      assert.isEmpty(others)
+      const winner = { id: stored?.id, name: stored?.name }
+      assert.deepStrictEqual(outcomes, names.map((name) => name === winner.name ? winner : "reused"))
+      // A batch whose first create does not have the pet of the committed key has the same outcomes.
+      const later = yield* Effect.forEach(names.toReversed(), send, { concurrency: "unbounded" })
+      assert.deepStrictEqual(later, outcomes.toReversed())
+    }))
 
-      it.effect("keeps the pet of an idempotency key for exactly 24 hours, even among other creates", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const create = (name: string, key: string) => pets.create({ ...pet, name }, { owner, key })
-          // Expired keys are deleted every ten minutes, and not at the end of these.
-          yield* TestClock.adjust("1 second")
-          const { pet: old } = yield* create("Rex", "expired")
-          const changes: ReadonlyArray<object> = [{ name: "Tom" }, { categoryId: 2n }, { status: undefined }]
-          for (const changed of changes) {
-            const reused = yield* Effect.flip(pets.create({ ...pet, ...changed }, { owner, key: "expired" }))
-            assert.strictEqual(reused.code, "idempotency_key_reused")
-          }
-          yield* TestClock.adjust("1 hour")
-          const { pet: live } = yield* create("live", "live")
-          yield* TestClock.adjust("82799 seconds")
-          assert.deepStrictEqual(yield* create("Rex", "expired"), { pet: old, isReplay: true })
-          yield* TestClock.adjust("1 second")
-          const [renewed, repeated, again, created, same] = yield* Effect.all([
-            create("Tom", "expired"),
-            create("live", "live"),
-            create("Tom", "expired"),
-            create("Rex", "fresh"),
-            Effect.flip(create("Rex", "expired"))
-          ], { concurrency: "unbounded" })
-          assert.deepStrictEqual(repeated, { pet: live, isReplay: true })
-          assert.deepStrictEqual(again, { pet: renewed.pet, isReplay: true })
-          assert.deepStrictEqual([renewed.isReplay, created.isReplay], [false, false])
-          assert.strictEqual(same.code, "idempotency_key_reused")
-          assert.isTrue(old.id < live.id && live.id < renewed.pet.id && renewed.pet.id < created.pet.id)
-          assert.deepStrictEqual(yield* pets.find(renewed.pet.id), Option.some(renewed.pet))
-          // The renewed key is valid for another 24 hours.
-          yield* TestClock.adjust("86399 seconds")
-          assert.deepStrictEqual((yield* create("Tom", "expired")).pet, renewed.pet)
-        }))
-
-      if (store.name === "memory") return
-
-      it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const pets = yield* PetRepository
-          const visible = sql`SELECT id FROM pets WHERE name = 'ordered' ORDER BY id`
-          const snapshots: Array<ReadonlyArray<object>> = []
-          const watch = Effect.forever(Effect.map(visible, (rows) => snapshots.push(rows)))
-          const create = (_: unknown, index: number) =>
-            pets.create({ ...pet, name: "ordered" }, index % 2 === 0 ? undefined : { owner, key: `ordered ${index}` })
-          yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)
-          const all = yield* visible
-          assert.lengthOf(all, 400)
-          assert.isAbove(snapshots.length, 1)
-          for (const rows of snapshots) assert.deepStrictEqual(rows, all.slice(0, rows.length))
-        }))
-    })
-  })
-}
-
-for (const database of databases) {
-  describe.skipIf(database.skip)(`The pet cache on ${database.name}`, () => {
-    const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
-    const repository = SqlPetRepository.layer.pipe(Layer.provide(settings), Layer.provideMerge(database.layer))
-    layer(Layer.orDie(repository))((it) => {
-      const sql = (text: string) =>
-        Effect.flatMap(SqlClient.SqlClient, (client) => client.unsafe<{ readonly id: bigint }>(text))
-      const insertInto = "INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE"
-      const insert = (from: number, to: number) =>
-        sql(`${insertInto} SELECT id, 'Rex', 1, 'sold' FROM generate_series(${from}, ${to}) AS id`)
-      const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
-
-      it.effect("serves pets, and full pages without a gap, from the cache for PET_CACHE_SECONDS, then reads them again", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          yield* insert(1, 6)
-          const sold: Selection = { limit: 2, after: 1n, status: "sold" }
-          const selections: ReadonlyArray<Selection> = [{ limit: 4 }, { limit: 3, after: 2n }, sold]
-          const found = Effect.map(pets.find(1n), (pet) => Option.getOrUndefined(pet)?.status)
-          const shown = Effect.all({ found, pages: Effect.forEach(selections, ids) })
-          yield* ids({ limit: 6 })
-          yield* sql("UPDATE pets SET status = 'pending'")
-          yield* sql("DELETE FROM pets WHERE id = 4")
-          const cached = { found: "sold" as const, pages: [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]] }
-          assert.deepStrictEqual(yield* shown, cached)
-          yield* TestClock.adjust("29999 millis")
-          assert.deepStrictEqual(yield* shown, cached)
-          yield* TestClock.adjust("2 millis")
-          assert.deepStrictEqual(yield* shown, { found: "pending", pages: [[1n, 2n, 3n, 5n], [3n, 5n, 6n], []] })
-          yield* empty
-        }))
-
-      it.effect("never caches missing pets, partial pages, or pages with an unsettled gap", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          assert.deepStrictEqual(yield* pets.find(4n), Option.none())
-          yield* insert(1, 3)
-          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n])
-          yield* insert(4, 4)
-          assert.isTrue(Option.isSome(yield* pets.find(4n)))
-          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
-          // A create in flight has the id 5. Pets with greater ids are committed before it.
-          yield* insert(6, 8)
-          assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
-          yield* insert(5, 5)
-          assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
-          yield* empty
-        }))
-
-      it.effect("serves pages across settled gaps from the cache for PET_CACHE_SECONDS, including pages of one status", () =>
-        Effect.gen(function*() {
-          yield* sql(`${insertInto} SELECT id, 'Rex', 1, CASE WHEN id % 2 = 0 THEN 'sold' ELSE 'pending' END
-            FROM unnest(ARRAY[3, 4, 6, 7, 5000000, 5000001, 5000003]::bigint[]) AS id`)
-          const selections: ReadonlyArray<readonly [Selection, ReadonlyArray<bigint>]> = [
-            [{ limit: 3 }, [3n, 4n, 6n]],
-            [{ limit: 2, after: 2n }, [3n, 4n]],
-            [{ limit: 2, after: 5n }, [6n, 7n]],
-            [{ limit: 2, after: 100n }, [5000000n, 5000001n]],
-            [{ limit: 5, after: 3n }, [4n, 6n, 7n, 5000000n, 5000001n]],
-            [{ limit: 2, status: "sold" }, [4n, 6n]],
-            [{ limit: 1, status: "pending", after: 6n }, [7n]]
-          ]
-          const pages = Effect.forEach(selections, ([selection]) => ids(selection))
-          const expected = selections.map(([, page]) => page)
-          // The first look at the writers finds the candidate, the second settles it, and the third read is cached.
-          for (let read = 0; read < 3; read++) {
-            assert.deepStrictEqual(yield* pages, expected)
-            yield* TestClock.adjust("1 second")
-          }
-          assert.deepStrictEqual(yield* pages, expected)
-          // A restore brings ids back.
-          yield* insert(1, 2)
-          yield* insert(101, 102)
-          yield* insert(5, 5)
-          assert.deepStrictEqual(yield* pages, expected)
-          yield* TestClock.adjust("30 seconds")
-          assert.deepStrictEqual(yield* pages, [
-            [1n, 2n, 3n],
-            [3n, 4n],
-            [6n, 7n],
-            [101n, 102n],
-            [4n, 5n, 6n, 7n, 101n],
-            [1n, 2n],
-            [7n]
-          ])
-          yield* empty
-        }))
-
-      if (database.name === "PostgreSQL") {
-        it.effect("reads a page with a gap while the transaction that has the id is open, and shows its pet at once", () =>
-          Effect.gen(function*() {
-            const { withTransaction } = yield* SqlClient.SqlClient
-            const [inserted, committed] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-            const untilCommit = Effect.andThen(Deferred.succeed(inserted, undefined), Deferred.await(committed))
-            const other = yield* Effect.forkChild(withTransaction(Effect.andThen(insert(1, 1), untilCommit)))
-            yield* Deferred.await(inserted)
-            yield* insert(2, 5)
-            for (let second = 0; second < 10; second++) {
-              assert.deepStrictEqual(yield* ids({ limit: 3 }), [2n, 3n, 4n])
-              yield* TestClock.adjust("1 second")
-            }
-            yield* Deferred.succeed(committed, undefined)
-            yield* Fiber.join(other)
-            assert.deepStrictEqual(yield* ids({ limit: 3 }), [1n, 2n, 3n])
-            yield* empty
-          }))
-
-        it.effect("creates pets of two processes with the same keys in opposite orders once, without a deadlock", () =>
-          Effect.gen(function*() {
-            const sql = yield* PgClient.PgClient
-            const client = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
-            const process = Effect.map(
-              Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client))),
-              Context.get(PetRepository)
-            )
-            const processes = [yield* process, yield* process]
-            // A deadlock, and a wait for a lock that timed out, would each roll a statement back.
-            const counts = sql`
-              SELECT (SELECT count(*)::int FROM pets) AS pets, xact_rollback::int AS rollbacks
-              FROM pg_stat_database WHERE datname = current_database()`
-            const [before] = yield* counts
-            for (let round = 0; round < 10; round++) {
-              const keys = Array.from({ length: 250 }, (_, index) => `key ${round} ${index}`)
-              const [one, other] = yield* Effect.forEach(processes, ({ create }, index) =>
-                Effect.forEach(
-                  index === 0 ? keys : keys.toReversed(),
-                  (key) => Effect.map(create(pet, { owner, key }), ({ pet: { id } }) => id),
-                  { concurrency: "unbounded" }
-                ), { concurrency: 2 })
-              assert.deepStrictEqual(one, other?.toReversed())
-            }
-            assert.deepStrictEqual(yield* counts, [{ ...before, pets: Number(before?.pets) + 2_500 }])
-            yield* empty
-          }))
+  it.effect("keeps the pet of an idempotency key for exactly 24 hours, even among other creates", () =>
+    Effect.gen(function*() {
+      const pets = yield* PetRepository
+      const create = (name: string, key: string) => pets.create({ ...pet, name }, { owner, key })
+      // Expired keys are deleted every ten minutes, and not at the end of these.
+      yield* TestClock.adjust("1 second")
+      const { pet: old } = yield* create("Rex", "expired")
+      const changes: ReadonlyArray<object> = [{ name: "Tom" }, { categoryId: 2n }, { status: undefined }]
+      for (const changed of changes) {
+        const reused = yield* Effect.flip(pets.create({ ...pet, ...changed }, { owner, key: "expired" }))
+        assert.strictEqual(reused.code, "idempotency_key_reused")
       }
+      yield* TestClock.adjust("1 hour")
+      const { pet: live } = yield* create("live", "live")
+      yield* TestClock.adjust("82799 seconds")
+      assert.deepStrictEqual(yield* create("Rex", "expired"), { pet: old, isReplay: true })
+      yield* TestClock.adjust("1 second")
+      const [renewed, repeated, again, created, same] = yield* Effect.all([
+        create("Tom", "expired"),
+        create("live", "live"),
+        create("Tom", "expired"),
+        create("Rex", "fresh"),
+        Effect.flip(create("Rex", "expired"))
+      ], { concurrency: "unbounded" })
+      assert.deepStrictEqual(repeated, { pet: live, isReplay: true })
+      assert.deepStrictEqual(again, { pet: renewed.pet, isReplay: true })
+      assert.deepStrictEqual([renewed.isReplay, created.isReplay], [false, false])
+      assert.strictEqual(same.code, "idempotency_key_reused")
+      assert.isTrue(old.id < live.id && live.id < renewed.pet.id && renewed.pet.id < created.pet.id)
+      assert.deepStrictEqual(yield* pets.find(renewed.pet.id), Option.some(renewed.pet))
+      // The renewed key is valid for another 24 hours.
+      yield* TestClock.adjust("86399 seconds")
+      assert.deepStrictEqual((yield* create("Tom", "expired")).pet, renewed.pet)
+    }))
 
-      it.effect("serves a complete walk of the list across gaps, ids that share a slot, and ids above 2^53", () =>
-        Effect.gen(function*() {
-          yield* sql(`${insertInto}
-            SELECT id, 'near', 1, 'sold' FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
-            UNION ALL SELECT id + ${maxPets}, 'far', 1, 'sold' FROM generate_series(1::bigint, 50) AS id
-            UNION ALL SELECT 9007199254740990 + id, 'exact', 1, 'sold' FROM generate_series(0::bigint, 5) AS id
-            UNION ALL SELECT 9223372036854775807, 'last', 1, 'sold'`)
-          const expected = (yield* sql("SELECT id FROM pets ORDER BY id")).map(({ id }) => id)
-          assert.lengthOf(expected, 206)
-          for (const limit of [2, 21, 100, 21, 2]) {
-            const walked: Array<bigint> = []
-            for (let page: ReadonlyArray<bigint> = [0n]; page.length > 0; walked.push(...page)) {
-              page = yield* ids({ limit, after: page.at(-1) })
-            }
-            assert.deepStrictEqual(walked, expected)
-          }
-          assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
-          assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
-        }))
-    })
+  if (store === "memory") return
+
+  it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const pets = yield* PetRepository
+      const visible = sql`SELECT id FROM pets WHERE name = 'ordered' ORDER BY id`
+      const snapshots: Array<ReadonlyArray<object>> = []
+      const watch = Effect.forever(Effect.map(visible, (rows) => snapshots.push(rows)))
+      const create = (_: unknown, index: number) =>
+        pets.create({ ...pet, name: "ordered" }, index % 2 === 0 ? undefined : { owner, key: `ordered ${index}` })
+      yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)
+      const all = yield* visible
+      assert.lengthOf(all, 400)
+      assert.isAbove(snapshots.length, 1)
+      for (const rows of snapshots) assert.deepStrictEqual(rows, all.slice(0, rows.length))
+    }))
+})
+
+const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
+const caching = Layer.provide(SqlPetRepository.layer, settings)
+const cachingStores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(caching, database.layer) }))
+
+describeOnEach(cachingStores, "The pet cache", (it, database) => {
+  const sql = (text: string) =>
+    Effect.flatMap(SqlClient.SqlClient, (client) => client.unsafe<{ readonly id: bigint }>(text))
+  const insertInto = "INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE"
+  const insert = (from: number, to: number) =>
+    sql(`${insertInto} SELECT id, 'Rex', 1, 'sold' FROM generate_series(${from}, ${to}) AS id`)
+  const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
+
+  it.effect("serves pets, and full pages without a gap, from the cache for PET_CACHE_SECONDS, then reads them again", () =>
+    Effect.gen(function*() {
+      const pets = yield* PetRepository
+      yield* insert(1, 6)
+      const sold: Selection = { limit: 2, after: 1n, status: "sold" }
+      const selections: ReadonlyArray<Selection> = [{ limit: 4 }, { limit: 3, after: 2n }, sold]
+      const found = Effect.map(pets.find(1n), (pet) => Option.getOrUndefined(pet)?.status)
+      const shown = Effect.all({ found, pages: Effect.forEach(selections, ids) })
+      yield* ids({ limit: 6 })
+      yield* sql("UPDATE pets SET status = 'pending'")
+      yield* sql("DELETE FROM pets WHERE id = 4")
+      const cached = { found: "sold" as const, pages: [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]] }
+      assert.deepStrictEqual(yield* shown, cached)
+      yield* TestClock.adjust("29999 millis")
+      assert.deepStrictEqual(yield* shown, cached)
+      yield* TestClock.adjust("2 millis")
+      assert.deepStrictEqual(yield* shown, { found: "pending", pages: [[1n, 2n, 3n, 5n], [3n, 5n, 6n], []] })
+      yield* empty
+    }))
+
+  it.effect("never caches missing pets or partial pages", () =>
+    Effect.gen(function*() {
+      const pets = yield* PetRepository
+      assert.deepStrictEqual(yield* pets.find(4n), Option.none())
+      yield* insert(1, 3)
+      assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n])
+      yield* insert(4, 4)
+      assert.isTrue(Option.isSome(yield* pets.find(4n)))
+      assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
+      yield* empty
+    }))
+
+  it.effect("serves pages across settled gaps from the cache for PET_CACHE_SECONDS, including pages of one status", () =>
+    Effect.gen(function*() {
+      yield* sql(`${insertInto} SELECT id, 'Rex', 1, CASE WHEN id % 2 = 0 THEN 'sold' ELSE 'pending' END
+        FROM unnest(ARRAY[3, 4, 6, 7, 5000000, 5000001, 5000003]::bigint[]) AS id`)
+      type Ids = ReadonlyArray<bigint>
+      const selections: ReadonlyArray<readonly [Selection, ids: Ids, afterRestore: Ids]> = [
+        [{ limit: 3 }, [3n, 4n, 6n], [1n, 2n, 3n]],
+        [{ limit: 2, after: 2n }, [3n, 4n], [3n, 4n]],
+        [{ limit: 2, after: 5n }, [6n, 7n], [6n, 7n]],
+        [{ limit: 2, after: 100n }, [5000000n, 5000001n], [101n, 102n]],
+        [{ limit: 5, after: 3n }, [4n, 6n, 7n, 5000000n, 5000001n], [4n, 5n, 6n, 7n, 101n]],
+        [{ limit: 2, status: "sold" }, [4n, 6n], [1n, 2n]],
+        [{ limit: 1, status: "pending", after: 6n }, [7n], [7n]]
+      ]
+      const pages = Effect.forEach(selections, ([selection]) => ids(selection))
+      const expected = selections.map(([, page]) => page)
+      // The first look at the writers finds the candidate, the second settles it, and the third read is cached.
+      for (let read = 0; read < 3; read++) {
+        assert.deepStrictEqual(yield* pages, expected)
+        yield* TestClock.adjust("1 second")
+      }
+      assert.deepStrictEqual(yield* pages, expected)
+      // A restore brings ids back.
+      yield* insert(1, 2)
+      yield* insert(101, 102)
+      yield* insert(5, 5)
+      assert.deepStrictEqual(yield* pages, expected)
+      yield* TestClock.adjust("30 seconds")
+      assert.deepStrictEqual(yield* pages, selections.map(([, , page]) => page))
+      yield* empty
+    }))
+
+  if (database === "PostgreSQL") {
+    it.effect("reads a page with a gap while the transaction that has the id is open, and shows its pet at once", () =>
+      Effect.gen(function*() {
+        const { withTransaction } = yield* SqlClient.SqlClient
+        const [inserted, committed] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const untilCommit = Effect.andThen(Deferred.succeed(inserted, undefined), Deferred.await(committed))
+        const other = yield* Effect.forkChild(withTransaction(Effect.andThen(insert(1, 1), untilCommit)))
+        yield* Deferred.await(inserted)
+        yield* insert(2, 5)
+        for (let second = 0; second < 10; second++) {
+          assert.deepStrictEqual(yield* ids({ limit: 3 }), [2n, 3n, 4n])
+          yield* TestClock.adjust("1 second")
+        }
+        yield* Deferred.succeed(committed, undefined)
+        yield* Fiber.join(other)
+        assert.deepStrictEqual(yield* ids({ limit: 3 }), [1n, 2n, 3n])
+        yield* empty
+      }))
+
+    it.effect("creates pets of two processes with the same keys in opposite orders once, without a deadlock", () =>
+      Effect.gen(function*() {
+        const sql = yield* PgClient.PgClient
+        const client = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
+        const services = Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client)))
+        const process = Effect.map(services, Context.get(PetRepository))
+        const processes = [yield* process, yield* process]
+        // A deadlock, and a wait for a lock that timed out, would each roll a statement back.
+        const counts = sql`
+          SELECT (SELECT count(*)::int FROM pets) AS pets, xact_rollback::int AS rollbacks
+          FROM pg_stat_database WHERE datname = current_database()`
+        const [before] = yield* counts
+        for (let round = 0; round < 10; round++) {
+          const keys = Array.from({ length: 250 }, (_, index) => `key ${round} ${index}`)
+          const [one, other] = yield* Effect.forEach(processes, ({ create }, index) =>
+            Effect.forEach(
+              index === 0 ? keys : keys.toReversed(),
+              (key) => Effect.map(create(pet, { owner, key }), ({ pet: { id } }) => id),
+              { concurrency: "unbounded" }
+            ), { concurrency: 2 })
+          assert.deepStrictEqual(one, other?.toReversed())
+        }
+        assert.deepStrictEqual(yield* counts, [{ ...before, pets: Number(before?.pets) + 2_500 }])
+        yield* empty
+      }))
+  }
+
+  it.effect("serves a complete walk of the list across gaps, ids that share a slot, and ids above 2^53", () =>
+    Effect.gen(function*() {
+      yield* sql(`${insertInto}
+        SELECT id, 'near', 1, 'sold' FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
+        UNION ALL SELECT id + ${maxPets}, 'far', 1, 'sold' FROM generate_series(1::bigint, 50) AS id
+        UNION ALL SELECT 9007199254740990 + id, 'exact', 1, 'sold' FROM generate_series(0::bigint, 5) AS id
+        UNION ALL SELECT 9223372036854775807, 'last', 1, 'sold'`)
+      const expected = (yield* sql("SELECT id FROM pets ORDER BY id")).map(({ id }) => id)
+      assert.lengthOf(expected, 206)
+      for (const limit of [2, 21, 100, 21, 2]) {
+        const walked: Array<bigint> = []
+        for (let page: ReadonlyArray<bigint> = [0n]; page.length > 0; walked.push(...page)) {
+          page = yield* ids({ limit, after: page.at(-1) })
+        }
+        assert.deepStrictEqual(walked, expected)
+      }
+      assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
+      assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
+    }))
+})
+
+describe("Cached pages", () => {
+  it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
+    let seed = 1
+    const random = (below: number): number => {
+      seed = (seed * 48_271) % 2_147_483_647
+      return seed % below
+    }
+    let nowMs = 0
+    let newest = 0
+    let served = 0
+    const cache = new PetCache(100_000, () => nowMs)
+    /** The transactions that hold the lock, and the ids that each took. */
+    const writers = new Map<number, Array<number>>()
+    const visible = new Set<number>()
+    /** Statements in flight: each has read, and its result arrives later. */
+    const results: Array<() => void> = []
+    const petsAfter = (after: number): ReadonlyArray<Pet> =>
+      [...visible].filter((id) => id > after).toSorted((a, b) => a - b).slice(0, 5)
+        .map((id) => ({ id: BigInt(id), name: "Rex", categoryId: 1n }))
+    const writer = () => [...writers.keys()][random(writers.size)] ?? 0
+    for (let step = 0; step < 100_000; step++) {
+      nowMs += random(400)
+      const action = random(20)
+      if (action < 1 && writers.size < 5) writers.set(step, [])
+      else if (action < 2) writers.get(writer())?.push(++newest)
+      else if (action < 4) {
+        const ended = writer()
+        if (random(3) > 0) { for (const id of writers.get(ended) ?? []) visible.add(id) }
+        writers.delete(ended)
+      } else if (action < 6) {
+        const check = cache.settledIds.beginCheck()
+        if (check !== undefined) {
+          const holders = new Set(writers.keys())
+          results.push(() => check(holders))
+        }
+      } else if (action < 9) {
+        const after = Math.max(0, newest - random(20))
+        const cachePets = cache.beginLookup()
+        const found = petsAfter(after)
+        results.push(() => cachePets(found, BigInt(after)))
+      } else if (action < 15) results.splice(random(results.length), 1).forEach((deliver) => deliver())
+      else {
+        const after = Math.max(0, newest - random(30))
+        const page = cache.page({ limit: 4, after: BigInt(after) })
+        if (page !== undefined) served++
+        const ids = page?.pets.map(({ id }) => id)
+        assert.deepStrictEqual(ids, page && petsAfter(after).slice(0, 4).map(({ id }) => id))
+      }
+      visible.delete(newest - 100)
+    }
+    assert.isAbove(served, 100)
   })
-}
+})

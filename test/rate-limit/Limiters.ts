@@ -1,6 +1,6 @@
-/** Limiters on Redis, each as a process of its own has it, and load on them. */
+/** Limiters on Redis, each as a process of its own has it. */
 import { assert } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric } from "effect"
+import { ConfigProvider, Context, Effect, Layer, Logger, Metric } from "effect"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { untilTrue } from "../support/Process.ts"
@@ -67,31 +67,4 @@ export const assertExact = Effect.fnUntraced(function*(
     assert.strictEqual(decisions.filter(({ allowed }) => allowed).length, limits.perDay, caller)
     assert.strictEqual(yield* countLocalDecisions(limiters), before, caller)
   }
-})
-
-/**
- * Charges each caller through all limiters in turn until `during` ends. Returns the number of allowed requests of each.
- * It fails if a request fails. No load lasts for a day, which its limits are for.
- */
-export const load = Effect.fnUntraced(function*<E>(options: {
-  readonly limiters: ReadonlyArray<Limiter>
-  readonly callers: ReadonlyArray<Caller>
-  readonly perDay: number
-  readonly during: Effect.Effect<unknown, E>
-}) {
-  const limits = { perMinute: 1_000_000, perDay: options.perDay }
-  const allowed = new Map(options.callers.map((caller) => [caller, 0]))
-  const charge = Effect.fnUntraced(function*(limiter: Limiter, caller: Caller) {
-    const { allowed: isAllowed } = yield* limiter.charge(caller, limits)
-    if (isAllowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
-    yield* Effect.sleep("20 millis")
-  })
-  const charges = Effect.all(
-    options.limiters.flatMap((limiter) => options.callers.map((caller) => Effect.forever(charge(limiter, caller)))),
-    { concurrency: "unbounded" }
-  )
-  const fiber = yield* Effect.forkChild(charges)
-  yield* Effect.raceFirst(options.during, Fiber.join(fiber))
-  yield* Fiber.interrupt(fiber)
-  return allowed
 })

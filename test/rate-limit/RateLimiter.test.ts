@@ -1,10 +1,13 @@
-/** The guarantees of a rate limiter, in memory and on a real Redis whose clock the test sets. */
-import { assert, describe, layer } from "@effect/vitest"
+/** The guarantees of a rate limiter: in memory, on a real Redis whose clock the test sets, and saved in a database. */
+import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
+import { databases, describeOnEach } from "../support/Databases.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
@@ -32,7 +35,7 @@ const onRedis = Effect.gen(function*() {
 
 const subjects = [
   { name: "memory", skip: false, layer: Layer.provide(Layer.effect(Subject, onTestClock), RateLimiter.layerMemory) },
-  { name: "Redis", skip: Redis.missing !== undefined, layer: Layer.effect(Subject, onRedis) }
+  { name: "Redis", skip: Redis.missing !== undefined, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
 /** Concurrent requests of a caller, after a pause or a step of the clock. */
@@ -49,59 +52,112 @@ const step = fc.record({
   lift: fc.boolean()
 })
 
-for (const { layer: subject, name, skip } of subjects) {
-  describe.skipIf(skip)(`RateLimiter on ${name}`, () => {
-    layer(subject, { excludeTestServices: name === "Redis" })((it) => {
-      it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
+describeOnEach(subjects, "RateLimiter", (it) => {
+  it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
+    Effect.gen(function*() {
+      const { all, move } = yield* Subject
+      const context = yield* Effect.context<Subject>()
+      let runs = 0
+      const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
         Effect.gen(function*() {
-          const { all, move } = yield* Subject
-          const context = yield* Effect.context<Subject>()
-          let runs = 0
-          const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
-            Effect.gen(function*() {
-              const run = runs++
-              const states = new Map<string, Policy.State>()
-              for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
-                yield* move(pause)
-                const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
-                const charges = Array.from({ length: concurrency }, (_, index) =>
-                  (all[index % all.length] ?? all[0]).charge(caller, limits))
-                const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
-                const now = decisions[0]?.decidedAt ?? 0
-                let state = states.get(caller) ?? {}
-                const expected = decisions.map(() => {
-                  const { decision, next } = Policy.decide(state, limits, now, isKey)
-                  state = next
-                  return decision
-                })
-                // Concurrent requests can be decided in any order.
-                assert.sameDeepMembers([...decisions], expected)
-                if (lift) {
-                  yield* all[0].unban(caller)
-                }
-                states.set(caller, lift ? Policy.unban(state, now) : state)
-              }
-            }).pipe(Effect.runPromiseWith(context)))
-          yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
-        }))
-    })
-  })
-}
+          const run = runs++
+          const states = new Map<string, Policy.State>()
+          for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
+            yield* move(pause)
+            const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
+            const charges = Array.from({ length: concurrency }, (_, index) =>
+              (all[index % all.length] ?? all[0]).charge(caller, limits))
+            const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
+            const now = decisions[0]?.decidedAt ?? 0
+            let state = states.get(caller) ?? {}
+            const expected = decisions.map(() => {
+              const { decision, next } = Policy.decide(state, limits, now, isKey)
+              state = next
+              return decision
+            })
+            // Concurrent requests can be decided in any order.
+            assert.sameDeepMembers([...decisions], expected)
+            if (lift) {
+              yield* all[0].unban(caller)
+            }
+            states.set(caller, lift ? Policy.unban(state, now) : state)
+          }
+        }).pipe(Effect.runPromiseWith(context)))
+      yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
+    }))
+})
 
 describe("RateLimiter in memory", () => {
-  layer(RateLimiter.layerMemory)((it) => {
-    it.effect("keeps the last 100,000 addresses, and all keys", () =>
-      Effect.gen(function*() {
-        const limiter = yield* RateLimiter
-        const limits = { perMinute: 1, perDay: 1 }
-        const callers = ["key:kept", "address:first", "address:again"] as const
-        for (const caller of callers) yield* limiter.charge(caller, limits)
-        for (let i = 0; i < 99_999; i++) {
-          if (i === 50_000) yield* limiter.charge("address:again", limits)
-          yield* limiter.charge(`address:${i}`, limits)
-        }
-        const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
-        assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
+  it.effect("keeps the last 100,000 addresses, and all keys", () =>
+    Effect.gen(function*() {
+      const limiter = yield* RateLimiter
+      const limits = { perMinute: 1, perDay: 1 }
+      const callers = ["key:kept", "address:first", "address:again"] as const
+      for (const caller of callers) yield* limiter.charge(caller, limits)
+      for (let i = 0; i < 99_999; i++) {
+        if (i === 50_000) yield* limiter.charge("address:again", limits)
+        yield* limiter.charge(`address:${i}`, limits)
+      }
+      const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
+      assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
+    }).pipe(Effect.provide(RateLimiter.layerMemory)))
+})
+
+describeOnEach(databases, "RateLimiter", (it) => {
+  /** Starts a limiter as a new process does. */
+  const newProcess = Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
+  const limits = { perMinute: 3, perDay: 100 }
+
+  it.effect("restores counts and bans unchanged one second after they changed, even if the process is killed", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const killed = yield* newProcess
+      yield* killed.charge("address:192.0.2.1", limits)
+      yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
+      yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
+      yield* TestClock.adjust("1 second")
+      const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
+      const rows = yield* Effect.repeat(saved, { until: (found) => found.length > 0 })
+      assert.deepStrictEqual(rows.map(({ caller }) => caller), ["key:banned", "key:counted"])
+      const both = ({ peek }: RateLimiter["Service"]) =>
+        Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
+      const restored = yield* both(yield* newProcess)
+      assert.deepStrictEqual(restored, yield* both(killed))
+      assert.isDefined(restored[1].bannedUntil)
+    }))
+
+  it.effect("saves on shutdown, even after an outage of the database, and a lifted ban stays lifted", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* Effect.scoped(Effect.gen(function*() {
+        const limiter = yield* newProcess
+        yield* Effect.replicateEffect(limiter.charge("key:lifted", limits), 7)
+        yield* sql`ALTER TABLE rate_limits RENAME TO gone`
+        yield* TestClock.adjust("1 second")
+        yield* limiter.unban("key:lifted")
+        yield* Effect.replicateEffect(limiter.charge("key:outage", limits), 3)
+        assert.isFalse((yield* limiter.charge("key:outage", limits)).allowed)
+        yield* sql`ALTER TABLE gone RENAME TO rate_limits`
       }))
-  })
+      const limiter = yield* newProcess
+      assert.isFalse((yield* limiter.peek("key:outage", limits)).allowed)
+      assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
+    }))
+
+  it.effect("keeps the rejections and the ban of rows that an earlier version wrote", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const resetAt = 30_000
+      yield* TestClock.setTime(0)
+      const full = { used: 3, resetAt }
+      const earlier = { minute: full, day: full, refusals: { used: 2, resetAt }, savedAt: { wall: 0, boot: "" } }
+      const ban = { ban: { seconds: 60, until: resetAt } }
+      yield* sql`INSERT INTO rate_limits (caller, state, ends_at)
+        VALUES ('key:rejected', ${JSON.stringify(earlier)}::text::jsonb, to_timestamp(30)),
+          ('key:stored', ${JSON.stringify(ban)}::text::jsonb, to_timestamp(30))`
+      const limiter = yield* newProcess
+      // The third rejection begins a ban.
+      assert.isTrue((yield* limiter.charge("key:rejected", limits)).banBegan)
+      assert.strictEqual((yield* limiter.peek("key:stored", limits)).bannedUntil, resetAt)
+    }))
 })

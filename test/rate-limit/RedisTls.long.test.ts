@@ -74,16 +74,8 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
       const tls = serverTls("IP:127.0.0.1")
       const master = yield* RedisServer.runWithTls(tls)
       yield* master.start
-      const port = yield* freePort
-      const settings = [...RedisServer.tlsArguments(port, tls), "--tls-replication", "yes"]
-      const lines = settings.join("\n").replaceAll(/^--(.*)\n/gm, "$1 ")
-      const sentinel = yield* RedisServer.runWith({
-        port,
-        isSentinel: true,
-        files: { "sentinel.conf": `${lines}\nsentinel monitor pets 127.0.0.1 ${master.port} 1` },
-        arguments: ["sentinel.conf", "--sentinel"]
-      })
-      yield* sentinel.start
+      const config = `tls-replication yes\nsentinel monitor pets 127.0.0.1 ${master.port} 1`
+      const port = yield* RedisServer.startSentinel(config, tls)
       yield* assertUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`)
       yield* assertDown(`rediss+sentinel://127.0.0.1:${port}/dogs?${query}`)
       yield* assertDown(`redis+sentinel://127.0.0.1:${port}/pets`)

@@ -1,6 +1,7 @@
 /** The databases that suites run on, and the stores on them and in memory. */
 import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
+import { describe, layer, type Vitest } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -91,11 +92,26 @@ export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<P
 /** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
-  ...databases.map(({ layer, ...database }) => ({
+  ...databases.map((database) => ({
     ...database,
     layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
-      Layer.provideMerge(layer),
-      Layer.provideMerge(random)
+      Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
 ]
+
+/** A layer that tests share. With `isLive`, they have no `TestClock`. */
+type Store<R, E> = Readonly<{ name: string; skip: boolean; isLive?: boolean; layer: Layer.Layer<R, E> }>
+
+/** Defines a suite on each of `stores`. */
+export const describeOnEach = <R, E>(
+  stores: ReadonlyArray<Store<R, E>>,
+  title: string,
+  define: (it: Vitest.MethodsNonLive<R>, name: string) => void
+) => {
+  for (const store of stores) {
+    describe.skipIf(store.skip)(`${title} on ${store.name}`, () => {
+      layer(store.layer, { excludeTestServices: store.isLive === true })((it) => define(it, store.name))
+    })
+  }
+}

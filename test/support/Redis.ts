@@ -37,15 +37,16 @@ export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate
 /** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
 
-export const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
-  Object.entries({
-    "--port": "0",
-    "--tls-port": String(port),
-    "--tls-auth-clients": "yes",
-    "--tls-cert-file": certificate.cert,
-    "--tls-key-file": certificate.key,
-    "--tls-ca-cert-file": clientAuthority.cert
-  }).flat()
+/** The settings of a port, with TLS if `tls` is set. */
+const portSettings = (port: number, tls: Tls | undefined): Readonly<Record<string, string>> =>
+  tls === undefined ? { port: String(port) } : {
+    "port": "0",
+    "tls-port": String(port),
+    "tls-auth-clients": "yes",
+    "tls-cert-file": tls.certificate.cert,
+    "tls-key-file": tls.certificate.key,
+    "tls-ca-cert-file": tls.clientAuthority.cert
+  }
 
 /** Sends a command with redis-cli and returns the reply. It retries when a failover closes the server's connections. */
 export const command = (port: number, ...line: ReadonlyArray<string>) =>
@@ -75,7 +76,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
 
   const start = (env: NodeJS.ProcessEnv) =>
     Effect.suspend(() => {
-      const ports = tls === undefined ? ["--port", String(port)] : tlsArguments(port, tls)
+      const ports = Object.entries(portSettings(port, tls)).flatMap(([name, value]) => [`--${name}`, value])
       const args = isSentinel ? own : [...ports, "--save", "", "--appendonly", "no", ...own]
       child = spawn(server ?? "", args, { cwd: directory, stdio: "ignore", env })
       return untilListening(port)
@@ -99,10 +100,11 @@ export const runWith = Effect.fnUntraced(function*(options: {
   }
 })
 
-/** Starts a sentinel with `config` and a port, which this returns. */
-export const startSentinel = Effect.fnUntraced(function*(config: string) {
+/** Starts a sentinel with `config` and a port, which this returns. With `tls`, the port is for TLS. */
+export const startSentinel = Effect.fnUntraced(function*(config: string, tls?: Tls) {
   const port = yield* freePort
-  const files = { "sentinel.conf": `port ${port}\n${config}` }
+  const lines = Object.entries(portSettings(port, tls)).map(([name, value]) => `${name} ${value}`)
+  const files = { "sentinel.conf": [...lines, config].join("\n") }
   const sentinel = yield* runWith({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
   yield* sentinel.start
   return port

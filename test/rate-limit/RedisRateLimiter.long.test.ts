@@ -1,0 +1,265 @@
+/** The limits while servers fail: one Redis, a master with sentinels, and a cluster whose slots also move. */
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Duration, Effect, Layer } from "effect"
+import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
+import { slotOf } from "../../src/rate-limit/RedisClient.ts"
+import { until, untilTrue } from "../support/Process.ts"
+import * as Proxy from "../support/Proxy.ts"
+import * as Redis from "../support/Redis.ts"
+import * as RedisCluster from "../support/RedisCluster.ts"
+import { freePort } from "../support/Temporary.ts"
+import * as Limiters from "./Limiters.ts"
+
+// No test lasts for a day, however slow the machine is.
+const few = { perMinute: 5, perDay: 5 }
+
+const Server = Context.Service<Redis.RedisServer>("test/rate-limit/Server")
+
+/** Two limiters that count in the server. */
+const twoLimiters = Effect.flatMap(Server, ({ url }) => Limiters.makeTwo(url))
+
+type Fault = (server: Redis.RedisServer) => readonly [begin: Effect.Effect<unknown>, end: Effect.Effect<unknown>]
+const signal = (server: Redis.RedisServer, name: NodeJS.Signals) => Effect.sync(() => process.kill(server.pid(), name))
+const replicaOf = ({ port }: Redis.RedisServer, ...master: ReadonlyArray<string>) =>
+  Redis.command(port, "REPLICAOF", ...master)
+
+/** Faults, and what Redis still allows afterwards, of 20 requests, of which it has counted 5. */
+const faults: ReadonlyArray<readonly [name: string, Fault, left: number]> = [
+  ["is killed and comes back empty", ({ kill, start }) => [kill, start], 20],
+  ["is frozen", (server) => [signal(server, "SIGSTOP"), signal(server, "SIGCONT")], 15],
+  ["is a replica", (server) => [replicaOf(server, "127.0.0.1", "1"), replicaOf(server, "NO", "ONE")], 15]
+]
+
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
+  layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
+    it.effect.each(faults)(
+      "allows each process the rest of the limit that it knows while Redis %s",
+      ([name, fault, left]) =>
+        Effect.gen(function*() {
+          const [begin, end] = fault(yield* Server)
+          const limiters = yield* twoLimiters
+          const [one, other] = limiters
+          const [used, banned] = [`key:used ${name}`, `key:banned ${name}`] as const
+          const countAllowed = (limiter: Limiters.Limiter, requests: number) =>
+            Effect.map(
+              Effect.replicateEffect(limiter.charge(used, { perMinute: 1_000_000, perDay: 20 }), requests),
+              (decisions) => decisions.filter(({ allowed }) => allowed).length
+            )
+          assert.strictEqual(yield* countAllowed(one, 2), 2)
+          assert.strictEqual(yield* countAllowed(other, 3), 3)
+          yield* Effect.replicateEffect(one.charge(banned, few), 30)
+          assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
+          yield* begin
+          // The breaker opens at a request.
+          const late = limiters.map(({ charge }) => charge("key:late", few))
+          const [slow] = yield* Effect.timed(Effect.all(late, { concurrency: "unbounded" }))
+          yield* Limiters.untilAll("fallback", limiters)
+          const [fast] = yield* Effect.timed(Effect.replicateEffect(one.charge("key:fast", few), 100))
+          // The wait of 250 ms, on a busy machine.
+          for (const waited of [slow, fast]) assert.isBelow(Duration.toMillis(waited), 1_000)
+          assert.deepStrictEqual([yield* countAllowed(one, 40), yield* countAllowed(other, 40)], [18, 15])
+          assert.isDefined((yield* one.charge(banned, few)).bannedUntil)
+          assert.isUndefined((yield* other.charge(banned, few)).bannedUntil)
+          yield* end
+          yield* Limiters.untilAll("shared", limiters)
+          assert.strictEqual((yield* countAllowed(one, 40)) + (yield* countAllowed(other, 40)), left)
+          yield* Limiters.assertExact(limiters, [`key:after ${name}`])
+        })
+    )
+
+    it.effect("says that a ban was lifted in this process alone while Redis does not reply", () =>
+      Effect.gen(function*() {
+        const proxy = yield* Proxy.run((yield* Server).port)
+        const [near] = yield* twoLimiters
+        const limiter = yield* Limiters.make(`redis://127.0.0.1:${proxy.port}`)
+        const isBanned = ({ peek }: Limiters.Limiter) =>
+          Effect.map(peek("key:lifted", few), ({ bannedUntil }) => bannedUntil !== undefined)
+        yield* Limiters.untilAll("shared", [limiter])
+        yield* Effect.replicateEffect(limiter.charge("key:lifted", few), 10)
+        proxy.setFault("refusing")
+        yield* isBanned(limiter)
+        yield* Limiters.untilAll("fallback", [limiter])
+        assert.strictEqual(yield* limiter.unban("key:lifted"), "fallback")
+        assert.deepStrictEqual([yield* isBanned(limiter), yield* isBanned(near)], [false, true])
+        proxy.setFault(undefined)
+        yield* Limiters.untilAll("shared", [limiter])
+        assert.isTrue(yield* isBanned(limiter))
+        assert.strictEqual(yield* limiter.unban("key:lifted"), "shared")
+        assert.isFalse(yield* isBanned(near))
+      }))
+
+    it.effect("starts with one log line, and counts on its own, if the password is wrong or a permission is missing", () =>
+      Effect.gen(function*() {
+        const { port } = yield* Server
+        const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha"
+        const connect = Effect.fnUntraced(function*(user: string, password: string, allowed: string) {
+          yield* Redis.command(port, "ACL", "SETUSER", user, "on", ">secret", ...allowed.split(" "))
+          return yield* Limiters.make(`redis://${user}:${password}@127.0.0.1:${port}`)
+        })
+        yield* Limiters.untilAll("shared", [yield* connect("petstore", "secret", permissions)])
+        const faults = [
+          [connect("petstore", "wrong", permissions), "WRONGPASS"],
+          [connect("reader", "secret", permissions.replace("+set ", "")), "permission|can't run"],
+          [connect("scriptless", "secret", permissions.replace(" +eval +evalsha", "")), "NOPERM"]
+        ] as const
+        for (const [fault, reason] of faults) {
+          const limiter = yield* fault
+          assert.isTrue((yield* limiter.charge("key:wrong", few)).allowed)
+          assert.strictEqual(yield* limiter.counting, "fallback")
+          yield* until(() => limiter.log.length > 0)
+          assert.lengthOf(limiter.log, 1)
+          assert.match(limiter.log[0] ?? "", new RegExp(`^REDIS_URL: Redis cannot be used.*(?:${reason})`))
+          assert.notInclude(limiter.log[0], "secret")
+        }
+      }))
+
+    it.effect("starts and shuts down while a server accepts connections but never completes a reply", () =>
+      Effect.gen(function*() {
+        const proxy = yield* Proxy.run((yield* Server).port)
+        proxy.setFault("hanging")
+        const { charge } = yield* Limiters.make(`redis://127.0.0.1:${proxy.port}`)
+        assert.isTrue((yield* charge("key:hanging", few)).allowed)
+      }))
+  })
+
+  it.live("starts without Redis, with one log line, and counts in Redis once it is there", () =>
+    Effect.gen(function*() {
+      const port = yield* freePort
+      const limiter = yield* Limiters.make(`redis://127.0.0.1:${port}`)
+      assert.isTrue((yield* limiter.charge("key:early", few)).allowed)
+      assert.strictEqual(yield* limiter.counting, "fallback")
+      yield* until(() => limiter.log.length > 0)
+      const server = yield* Redis.runWith({ port })
+      yield* server.start
+      yield* Limiters.untilAll("shared", [limiter])
+      const [first, ...others] = limiter.log
+      assert.match(first ?? "", /^REDIS_URL: Redis cannot be used.*ECONNREFUSED/)
+      assert.deepStrictEqual(others, ["Requests are counted in Redis"])
+    }))
+})
+
+/** Few enough that each process and each master uses them up in an outage. */
+const limit = 40
+
+const callersNamed = (name: string, length: number) =>
+  Array.from({ length }, (_, index): Caller => `key:${name}-${index}`)
+
+/**
+ * Charges each caller through both limiters during `failover`, and then until it has used its limit. Returns the number
+ * of allowed requests of each. No load lasts for a day, which its limits are for.
+ */
+const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
+  limiters: readonly [Limiters.Limiter, Limiters.Limiter],
+  callers: ReadonlyArray<Caller>,
+  failover: Effect.Effect<unknown, E>,
+  perDay = limit
+) {
+  const limits = { perMinute: 1_000_000, perDay }
+  const allowed = new Map(callers.map((caller) => [caller, 0]))
+  const charge = Effect.fnUntraced(function*(limiter: Limiters.Limiter, caller: Caller) {
+    const decision = yield* limiter.charge(caller, limits)
+    if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
+    yield* Effect.sleep("20 millis")
+  })
+  const charges = limiters.flatMap((limiter) => callers.map((caller) => Effect.forever(charge(limiter, caller))))
+  const untilUsedUp = Effect.forEach(
+    callers,
+    (caller) => untilTrue(Effect.map(limiters[0].peek(caller, limits), (decision) => !decision.allowed))
+  )
+  yield* Effect.raceFirst(Effect.andThen(failover, untilUsedUp), Effect.all(charges, { concurrency: "unbounded" }))
+  return allowed
+})
+
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on Redis Sentinel", () => {
+  it.live("counts on its own until the replica is promoted, then in the new master, and never in the old one", () =>
+    Effect.gen(function*() {
+      const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
+      const limiters = yield* Limiters.makeTwo(url)
+      yield* Limiters.assertExact(limiters, callersNamed("before", 5))
+      const failover = Effect.gen(function*() {
+        yield* master.kill
+        yield* Limiters.untilAll("fallback", limiters)
+        yield* Limiters.untilAll("shared", limiters)
+        assert.match(yield* ask(replica.port, "ROLE"), /^master/)
+      })
+      const allowed = yield* loadUntilUsedUp(limiters, callersNamed("busy", 5), failover)
+      // Each process allows at most its limit by itself, and so does each master.
+      for (const [caller, count] of allowed) assert.isAtMost(count, limit * (limiters.length + 2), caller)
+      // The old master starts as a master. The sentinels make it a replica ten seconds later.
+      yield* master.start
+      yield* Limiters.assertExact(limiters, callersNamed("after", 5))
+      assert.notInclude(yield* ask(master.port, "INFO", "commandstats"), "cmdstat_evalsha")
+    }))
+})
+
+const Cluster = Context.Service<Effect.Success<typeof RedisCluster.run>>("test/rate-limit/Cluster")
+
+/** So many callers of each master that a cluster starts with. */
+const callersOfMasters = (name: string, perMaster: number) => {
+  const all = callersNamed(name, 100 * perMaster)
+  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOf(caller) / 5461))
+  return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
+}
+
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", () => {
+  layer(Layer.effect(Cluster, RedisCluster.run), { excludeTestServices: true })((it) => {
+    const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
+
+    it.effect("does not start with a plain URL, which names only one node", () =>
+      Effect.gen(function*() {
+        const { masters: [{ port }] } = yield* Cluster
+        const limiter = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)
+        for (const caller of callersOfMasters("plain", 1).flat()) {
+          yield* limiter.charge(caller, { perMinute: 5, perDay: limit })
+        }
+        assert.strictEqual(yield* limiter.counting, "fallback")
+      }))
+
+    it.effect("allows exactly the limit while slots move between masters", () =>
+      Effect.gen(function*() {
+        const { masters: [from, to, other] } = yield* Cluster
+        const limiters = yield* twoLimiters
+        const [callers = []] = callersOfMasters("moved", 10)
+        const moveSlots = Effect.gen(function*() {
+          for (const slot of new Set(callers.map((caller) => String(slotOf(caller))))) {
+            yield* Redis.command(to.port, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id)
+            yield* Redis.command(from.port, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+            const keys = (yield* Redis.command(from.port, "CLUSTER", "GETKEYSINSLOT", slot, "100")).split("\n")
+            for (const key of keys.filter((each) => each !== "")) {
+              yield* Redis.command(from.port, "MIGRATE", "127.0.0.1", String(to.port), key, "0", "1000")
+            }
+            for (const { port } of [to, from, other]) {
+              yield* Redis.command(port, "CLUSTER", "SETSLOT", slot, "NODE", to.id)
+            }
+          }
+        })
+        // Enough for requests during each move.
+        const allowed = yield* loadUntilUsedUp(limiters, callers, moveSlots, 400)
+        assert.deepStrictEqual([...allowed.values()], callers.map(() => 400))
+        assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
+      }))
+
+    it.effect.each([["an operator promotes", 2], ["takes over from a killed master", 1]] as const)(
+      "counts in the replica that %s, and always in Redis for the callers of the other masters",
+      ([replacement, index]) =>
+        Effect.gen(function*() {
+          const { masters, replicas } = yield* Cluster
+          const limiters = yield* twoLimiters
+          const groups = callersOfMasters(replacement, 5)
+          const replica = replicas[index]?.port ?? 0
+          const isPlanned = replacement === "an operator promotes"
+          const begin = isPlanned ? Redis.command(replica, "CLUSTER", "FAILOVER") : masters[index].kill
+          const isMaster = Effect.map(Redis.command(replica, "ROLE"), (role) => role.startsWith("master"))
+          const failover = Effect.andThen(begin, untilTrue(isMaster))
+          const allowed = yield* loadUntilUsedUp(limiters, groups.flat(), failover)
+          yield* Limiters.untilAll("shared", limiters)
+          for (const [caller, count] of allowed) {
+            // The breaker of the killed master opens: each process and both of its masters allow the limit.
+            if (isPlanned || !groups[index]?.includes(caller)) assert.strictEqual(count, limit, caller)
+            else assert.isAtMost(count, limit * (limiters.length + 2), caller)
+          }
+          yield* Limiters.assertExact(limiters, callersOfMasters(`after ${index}`, 5).flat())
+        })
+    )
+  })
+})
