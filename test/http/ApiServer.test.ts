@@ -245,13 +245,6 @@ describe("ApiServer", () => {
         assert.notInclude((yield* call("/v1/pets?limit=100", { key })).text, "smuggled")
       }))
 
-    it.effect("closes the connection after a client error, even if the client does not", () =>
-      Effect.gen(function*() {
-        const { send } = yield* Service
-        const bytes = message("CONNECT localhost:1 HTTP/1.1", ["Host: localhost"])
-        assertError(yield* send(bytes, { drip: " ", allowHalfOpen: true }), 405, "method_not_allowed")
-      }))
-
     it.effect("uses the client's X-Request-Id if it is valid, and generates one otherwise", () =>
       Effect.gen(function*() {
         const { call, unlimitedKey } = yield* Service
