@@ -23,11 +23,12 @@ const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
 describe("Admin authentication", () => {
-  it.effect("allows the right token after any number of failures from the same address", () =>
+  it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
       for (let i = 0; i < 30; i++) {
+        const forged = `Host: localhost\r\nX-Forwarded-For: 203.0.113.${i}\r\n`
         assertError(yield* getAs(), 401, "missing_admin_token")
-        assertError(yield* getAs(`adm_${i}`), 401, "invalid_admin_token")
+        assertError(yield* getAs(`adm_${i}`, "/admin/keys", forged), 401, "invalid_admin_token")
       }
       for (const invalid of [undefined, "adm_wrong", `${token}x`]) {
         const rejected = yield* getAs(invalid)
@@ -39,16 +40,6 @@ describe("Admin authentication", () => {
       assert.strictEqual((yield* getAs("adm_wrong")).headers.get("retry-after"), "1")
       yield* TestClock.adjust("500 millis")
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
-    }).pipe(fresh()))
-
-  it.effect("counts failures by peer address and not by a forged X-Forwarded-For, even behind TRUSTED_PROXIES", () =>
-    Effect.gen(function*() {
-      const statuses = yield* Effect.forEach(Array.from({ length: 70 }).keys(), (i) =>
-        Effect.map(
-          getAs("adm_wrong", "/admin/keys", `Host: localhost\r\nX-Forwarded-For: 203.0.113.${i}\r\n`),
-          ({ status }) => status
-        ))
-      assert.deepStrictEqual(statuses, [...Array<number>(60).fill(401), ...Array<number>(10).fill(429)])
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
   it.effect.each([["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const)(
