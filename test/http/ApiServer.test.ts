@@ -152,26 +152,26 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ]
 }
 
-describe("A response of the API port has the common headers and, on failure, the Error body", () => {
-  const failingFind = memoryWith(() => ({ find: () => Effect.die(new Error("secret")) }))
-  layer(service(failingFind, { CORS_ORIGINS: `${shop}, ${other}` }))((it) => {
-    for (const [outcome, rows] of Object.entries(requests)) {
-      it.effect.each(rows)(`${outcome} for %s`, ([, bytes, headers = {}, text = ""]) =>
-        Effect.gen(function*() {
-          const { newKey, send } = yield* Service
-          const response = yield* send(bytes, { key: newKey })
-          const [status, code] = outcome.split(" ")
-          assert.strictEqual(response.status, Number(status), response.text)
-          if (bytes.startsWith("HEAD") || status === "204") assert.strictEqual(response.text, "")
-          else if (code !== undefined) assertError(response, Number(status), code, text)
-          assertCommonHeaders(response)
-          assert.notInclude(response.text, "secret")
-          for (const [name, value] of Object.entries(headers)) assert.strictEqual(response.headers.get(name), value)
-          // An address may send 60 requests a minute.
-          yield* TestClock.adjust("2 seconds")
-        }))
-    }
-  })
+const failingFind = memoryWith(() => ({ find: () => Effect.die(new Error("secret")) }))
+const title = "A response of the API port has the common headers and, on failure, the Error body"
+
+layer(service(failingFind, { CORS_ORIGINS: `${shop}, ${other}` }))(title, (it) => {
+  for (const [outcome, rows] of Object.entries(requests)) {
+    it.effect.each(rows)(`${outcome} for %s`, ([, bytes, headers = {}, text = ""]) =>
+      Effect.gen(function*() {
+        const { newKey, send } = yield* Service
+        const response = yield* send(bytes, { key: newKey })
+        const [status, code] = outcome.split(" ")
+        assert.strictEqual(response.status, Number(status), response.text)
+        if (bytes.startsWith("HEAD") || status === "204") assert.strictEqual(response.text, "")
+        else if (code !== undefined) assertError(response, Number(status), code, text)
+        assertCommonHeaders(response)
+        assert.notInclude(response.text, "secret")
+        for (const [name, value] of Object.entries(headers)) assert.strictEqual(response.headers.get(name), value)
+        // An address may send 60 requests a minute.
+        yield* TestClock.adjust("2 seconds")
+      }))
+  }
 })
 
 describe("ApiServer", () => {
@@ -286,34 +286,32 @@ describe("ApiServer", () => {
     }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: shop }))))
 })
 
-describe("A draining service", () => {
-  const draining = service(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true)))
-  it.effect.each(["KEY", "X: 1", "Bad Header: 1"])(
-    "closes each connection after its response, to %s",
-    (field) =>
-      Effect.gen(function*() {
-        const response = yield* (yield* Service).send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
-        assert.strictEqual(response.headers.get("connection"), "close")
-      }).pipe(Effect.provide(draining))
-  )
-})
+const draining = service(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true)))
 
-describe("getPet", () => {
-  const end = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
-  it.effect("announces its deprecation, and returns 410 to authenticated requests from 5 December 2030 on", () =>
+it.effect.each(["KEY", "X: 1", "Bad Header: 1"])(
+  "A draining service closes each connection after its response, to %s",
+  (field) =>
     Effect.gen(function*() {
-      const { call, newKey, send } = yield* Service
-      const key = yield* newKey
-      const get = (path: string) => call(path, { key })
-      yield* send(post([json], pet))
-      const [found, missing] = [yield* get("/v1/pets/1"), yield* get("/v1/pets/2")]
-      assert.strictEqual(found.status, 200)
-      assertError(missing, 404, "not_found")
-      for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
-      yield* TestClock.adjust(1)
-      for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
-      assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
-      const listed = yield* get("/v1/pets")
-      assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
-    }).pipe(Effect.provide(Layer.provide(service(memory), end))))
-})
+      const response = yield* (yield* Service).send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
+      assert.strictEqual(response.headers.get("connection"), "close")
+    }).pipe(Effect.provide(draining))
+)
+
+const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
+
+it.effect("getPet announces its deprecation, and returns 410 to authenticated requests from 5 December 2030 on", () =>
+  Effect.gen(function*() {
+    const { call, newKey, send } = yield* Service
+    const key = yield* newKey
+    const get = (path: string) => call(path, { key })
+    yield* send(post([json], pet))
+    const [found, missing] = [yield* get("/v1/pets/1"), yield* get("/v1/pets/2")]
+    assert.strictEqual(found.status, 200)
+    assertError(missing, 404, "not_found")
+    for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
+    yield* TestClock.adjust(1)
+    for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
+    assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
+    const listed = yield* get("/v1/pets")
+    assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
+  }).pipe(Effect.provide(Layer.provide(service(memory), lastMoment))))

@@ -20,12 +20,10 @@ describe.concurrent("The API port", () => {
       assert.isFalse(dripping?.destroyed)
     }).pipe(Effect.provide(service(memory, { KEEP_ALIVE_SECONDS: "1" }))))
 
+  const body = ["Host: x", "KEY", "Content-Type: application/json", "Content-Length: 99"]
   it.live.each<readonly [title: string, bytes: string]>([
     ["head takes longer than 10", "GET /v1/pets HTTP/1.1\r\nX: "],
-    [
-      "body takes longer than 30",
-      message("POST /v1/pets HTTP/1.1", ["Host: x", "KEY", "Content-Type: application/json", "Content-Length: 99"])
-    ]
+    ["body takes longer than 30", message("POST /v1/pets HTTP/1.1", body)]
   ])("returns 408 to a client whose %s seconds", ([, bytes]) =>
     Effect.gen(function*() {
       const { newKey, send } = yield* Service

@@ -180,44 +180,42 @@ for (const store of [...stores, ...PgBouncer.stores]) {
   })
 }
 
-describe("The contract, before a request reaches the store", () => {
-  layer(service(memory))((it) => {
-    it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
-      Effect.gen(function*() {
-        const { get, post } = yield* newClient
-        const before = yield* get("/v1/pets?limit=100")
-        for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
-        assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
-      }))
+layer(service(memory))("The contract, before a request reaches the store", (it) => {
+  it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
+    Effect.gen(function*() {
+      const { get, post } = yield* newClient
+      const before = yield* get("/v1/pets?limit=100")
+      for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
+      assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
+    }))
 
-    it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
-      Effect.gen(function*() {
-        const { get } = yield* newClient
-        for (const [path, values, message] of invalidValues) {
-          for (const value of values.split(" ")) {
-            assertError(yield* get(path + value), 400, "invalid_request", message)
-          }
+  it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
+    Effect.gen(function*() {
+      const { get } = yield* newClient
+      for (const [path, values, message] of invalidValues) {
+        for (const value of values.split(" ")) {
+          assertError(yield* get(path + value), 400, "invalid_request", message)
         }
-        assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
-      }))
+      }
+      assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
+    }))
 
-    it.effect("returns 401 before it checks anything else in the request", () =>
-      Effect.gen(function*() {
-        const { call } = yield* Service
-        const { key } = yield* newClient
-        const post = { method: "POST", body: "{" }
-        const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
-        for (const [path, options] of requests) {
-          assertError(yield* call(path, options), 401, "missing_api_key")
-          for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
-            assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
-          }
-          const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
-          for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
-            assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
-          }
+  it.effect("returns 401 before it checks anything else in the request", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      const { key } = yield* newClient
+      const post = { method: "POST", body: "{" }
+      const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
+      for (const [path, options] of requests) {
+        assertError(yield* call(path, options), 401, "missing_api_key")
+        for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
+          assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
         }
-        assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
-      }))
-  })
+        const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
+        for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
+          assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
+        }
+      }
+      assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
+    }))
 })
