@@ -19,11 +19,8 @@ describe("DATABASE_URL", () => {
     ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
     ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }]
   ])("names one endpoint, and a pooler only with pgbouncer=true: %s", (text, expected) => {
-    assert.deepInclude(Result.getOrThrow(parseDatabaseUrl(text)), {
-      ...expected,
-      ssl: false,
-      url: Redacted.make(text.trim())
-    })
+    const url = Redacted.make(text.trim())
+    assert.deepInclude(Result.getOrThrow(parseDatabaseUrl(text)), { ...expected, ssl: false, url })
   })
 
   it("never repeats an unencoded password in its errors", () => {

@@ -18,12 +18,7 @@ const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, 
   DATABASE_MAX_CONNECTIONS: [["2", "1000"], ["1", "1001"]],
   PET_CACHE_SECONDS: [["0", "3600"], ["3601", "-1", "1.5"]],
   REDIS_TIMEOUT_MS: [["10", "10000"], ["9", "10001"]],
-  REDIS_URL: [["rediss://u:p@h:1/15"], [
-    "http://secret@h",
-    "redis:secret",
-    "redis://h/secret",
-    "redis://u:secret%zz@h"
-  ]],
+  REDIS_URL: [["rediss://h:1/15"], ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]],
   REUSE_PORT: [["true", "false"], ["yes", "1"]],
   DATA_DIR: [["./a b"], []],
   MANAGEMENT_HOST: [["127.0.0.1"], ["http://h"]],

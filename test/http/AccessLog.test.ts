@@ -1,6 +1,6 @@
-/** Tests the log line of a request: the direct line in JSON equals the line of the general logger. */
+/** Tests the log line of a request, in which the direct JSON equals the line of the general logger, and its metric. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Logger, References } from "effect"
+import { Effect, Logger, Metric, References } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
@@ -76,4 +76,15 @@ describe("The access log", () => {
       const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
       assert.deepInclude(JSON.parse(line).annotations, expected)
     }))
+
+  it.effect("has the same metric labels for every unknown method and path", () =>
+    Effect.gen(function*() {
+      for (const method of ["PROPFIND", "MKCOL", "LOCK"]) {
+        const context = RequestContext.make("id", 0n)
+        yield* recordResponse({ method, url: `/${method}` }, context, HttpServerResponse.empty({ status: 404 }))
+      }
+      const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "http.server.request.duration")
+      assert.deepStrictEqual(series.map(({ attributes }) => attributes), [{ ...labels, unit: "s" }])
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 })

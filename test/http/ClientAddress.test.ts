@@ -1,5 +1,5 @@
 /** Tests which address a request is charged to. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { trustedProxies } from "../../src/config/Setting.ts"
@@ -42,10 +42,8 @@ const clients: ReadonlyArray<readonly [peer: string, forwarded: string | undefin
     .map((invalid) => ["10.1.2.3", invalid, "10.1.2.3"] as const)
 ]
 
-describe("The client's address", () => {
-  it.effect.each(clients)(
-    "of the peer %s with X-Forwarded-For %s is %s",
-    ([peer, forwarded, network]) =>
-      Effect.map(clientOf(peer, forwarded), (charged) => assert.strictEqual(charged, network))
-  )
-})
+it.effect.each(clients)(
+  "A request from %s with X-Forwarded-For %s is charged to %s",
+  ([peer, forwarded, network]) =>
+    Effect.map(clientOf(peer, forwarded), (charged) => assert.strictEqual(charged, network))
+)

@@ -5,10 +5,13 @@ import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as ConcurrencyLimit from "../../src/http/ConcurrencyLimit.ts"
-import { layerMemory, layerService } from "../../src/testing.ts"
+import { layerService, RateLimiter } from "../../src/testing.ts"
+import { memoryWith } from "../support/Databases.ts"
 import { unlimitedKeyOptions } from "../support/Process.ts"
 
 const maxRunning = 2_500
+
+const neverFinds = memoryWith(() => ({ find: () => Effect.never }))
 
 const fork = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(effect, { startImmediately: true })
 
@@ -60,7 +63,7 @@ describe("A slot", () => {
       }
     }))
 
-  it.effect("is not taken by a request whose body has not arrived", () =>
+  it.effect("is taken by a request once its body has arrived, and one that waits for a second gets 503", () =>
     Effect.gen(function*() {
       const client = yield* HttpClient.HttpClient
       const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
@@ -70,9 +73,15 @@ describe("A slot", () => {
         authorized,
         HttpClientRequest.bodyStream(Stream.never, { contentType: "application/json" })
       )
+      const get = (path: string) => fork(client.execute(authorized(HttpClientRequest.get(url + path))))
       yield* Effect.replicateEffect(fork(client.execute(slow)), maxRunning)
-      const list = yield* fork(client.execute(HttpClientRequest.get(url).pipe(authorized)))
+      const served = yield* get("")
       yield* TestClock.adjust("1 second")
-      assert.strictEqual((yield* Fiber.join(list)).status, 200)
-    }).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory))))
+      assert.strictEqual((yield* Fiber.join(served)).status, 200)
+      yield* Effect.replicateEffect(get("/1"), maxRunning)
+      const waiting = yield* get("")
+      yield* TestClock.adjust("1 second")
+      const { headers, status } = yield* Fiber.join(waiting)
+      assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
+    }).pipe(Effect.provide(Layer.provideMerge(layerService, Layer.merge(neverFinds, RateLimiter.layerMemory)))))
 })

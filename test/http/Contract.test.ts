@@ -22,7 +22,7 @@ const newClient = Effect.gen(function*() {
 const int64 = "body.categoryId: expected a whole number from -9223372036854775808 to 9223372036854775807"
 const limit = "query.limit: expected one integer from 1 to 100"
 const petId = "path.petId: expected a whole number from -9223372036854775808 to 9223372036854775807"
-const status = "body.status: expected one of available, pending or sold"
+const statuses = "expected one of available, pending or sold"
 const names = "expected JSON without duplicate names or __proto__"
 const levels = "expected JSON nested at most 1,000 levels"
 
@@ -45,8 +45,8 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   ...[`"1"`, "1.5", "1e-1", "1e999999999", "9223372036854775808", "-9223372036854775809", "9".repeat(60_000)].map(
     (categoryId) => [`{"name":"a","categoryId":${categoryId}}`, int64] as const
   ),
-  [`{"name":"a","categoryId":1,"status":null}`, status],
-  [`{"name":"a","categoryId":1,"status":"Sold"}`, status],
+  [`{"name":"a","categoryId":1,"status":null}`, `body.status: ${statuses}`],
+  [`{"name":"a","categoryId":1,"status":"Sold"}`, `body.status: ${statuses}`],
   [`{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`, names],
   [`{"name":"a","categoryId":1,"x":[{"__prot\\u006f__":1}]}`, names],
   [`{"name":"a","categoryId":1,"name":"a"}`, names],
@@ -59,11 +59,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
 /** Invalid values in a path or a query, separated by spaces, and the message for them. */
 const invalidValues: ReadonlyArray<readonly [path: string, values: string, message: string]> = [
   ["/v1/pets?limit=", ` 0 101 -1 1.5 1e1 a %20 1&limit=2 ${"9".repeat(1000)}`, limit],
-  [
-    "/v1/pets?status=",
-    " Sold lost sold&status=sold sold,pending",
-    "query.status: expected one of available, pending or sold"
-  ],
+  ["/v1/pets?status=", " Sold lost sold&status=sold sold,pending", `query.status: ${statuses}`],
   ["/v1/pets?cursor=", " x MQ== MDE LTA MS41 OTIyMzM3MjAzNjg1NDc3NTgwOA Nw%3D%3D", "query.cursor"],
   ["/v1/pets/", `a 1.5 1e3 0x1 9223372036854775808 %00 %F0%9F%90%88 ${"1".repeat(5000)}`, petId]
 ]
@@ -184,62 +180,42 @@ for (const store of [...stores, ...PgBouncer.stores]) {
   })
 }
 
-describe("The contract, before a request reaches the store", () => {
-  layer(service(memory))((it) => {
-    it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
-      Effect.gen(function*() {
-        const { get, post } = yield* newClient
-        const before = yield* get("/v1/pets?limit=100")
-        for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
-        assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
-      }))
+layer(service(memory))("The contract, before a request reaches the store", (it) => {
+  it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
+    Effect.gen(function*() {
+      const { get, post } = yield* newClient
+      const before = yield* get("/v1/pets?limit=100")
+      for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
+      assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
+    }))
 
-    it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
-      Effect.gen(function*() {
-        const { get } = yield* newClient
-        for (const [path, values, message] of invalidValues) {
-          for (const value of values.split(" ")) {
-            assertError(yield* get(path + value), 400, "invalid_request", message)
-          }
+  it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
+    Effect.gen(function*() {
+      const { get } = yield* newClient
+      for (const [path, values, message] of invalidValues) {
+        for (const value of values.split(" ")) {
+          assertError(yield* get(path + value), 400, "invalid_request", message)
         }
-        assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
-      }))
+      }
+      assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
+    }))
 
-    it.effect("returns 401 before it checks anything else in the request", () =>
-      Effect.gen(function*() {
-        const { call } = yield* Service
-        const { key } = yield* newClient
-        const post = { method: "POST", body: "{" }
-        const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
-        for (const [path, options] of requests) {
-          assertError(yield* call(path, options), 401, "missing_api_key")
-          for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
-            assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
-          }
-          const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
-          for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
-            assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
-          }
+  it.effect("returns 401 before it checks anything else in the request", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      const { key } = yield* newClient
+      const post = { method: "POST", body: "{" }
+      const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
+      for (const [path, options] of requests) {
+        assertError(yield* call(path, options), 401, "missing_api_key")
+        for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
+          assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
         }
-        assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
-      }))
-
-    it.effect("returns 404 for an unknown path and 405 with Allow for an unsupported method, with or without a key", () =>
-      Effect.gen(function*() {
-        const { call } = yield* Service
-        const { get, key } = yield* newClient
-        const unknown = ["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]
-        for (const path of unknown) {
-          for (const response of [yield* call(path), yield* get(path)]) assertError(response, 404, "not_found")
+        const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
+        for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
+          assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
         }
-        const allowed = [["/openapi.json", "GET, HEAD"], ["/v1/pets", "GET, HEAD, POST"], ["/v1/pets/1", "GET, HEAD"]]
-        for (const [path = "", methods] of allowed) {
-          for (const options of [{ method: "PUT" }, { method: "DELETE", key }, { method: "PATCH", key }]) {
-            const response = yield* call(path, options)
-            assert.deepStrictEqual([response.status, JSON.parse(response.text).code], [405, "method_not_allowed"])
-            assert.strictEqual(response.headers.get("allow"), `${methods}, OPTIONS`)
-          }
-        }
-      }))
-  })
+      }
+      assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
+    }))
 })

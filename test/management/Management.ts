@@ -1,17 +1,13 @@
 /** The management port for suites. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
-import type { SecureRandom } from "effect/crypto"
-import type { SqlClient } from "effect/sql"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
-import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
-import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import type { stores } from "../support/Databases.ts"
 import { adminToken, send } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
@@ -29,10 +25,7 @@ export class Management extends Context.Service<Management, {
 }>()("test/management/Management") {}
 
 /** The API port and the management port on `store`, and a client with the admin token. */
-export const serversOn = <E>(
-  store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom | SqlClient.SqlClient, E>,
-  config: Readonly<Record<string, string>> = {}
-) =>
+export const serversOn = (store: (typeof stores)[number]["layer"], config: Readonly<Record<string, string>> = {}) =>
   Layer.unwrap(Effect.map(freePort, (port) => {
     const baseUrl = `http://127.0.0.1:${port}`
     const lines: Array<Readonly<Record<string, unknown>>> = []

@@ -23,11 +23,12 @@ const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
 describe("Admin authentication", () => {
-  it.effect("allows the right token after any number of failures from the same address", () =>
+  it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
       for (let i = 0; i < 30; i++) {
+        const forged = `Host: localhost\r\nX-Forwarded-For: 203.0.113.${i}\r\n`
         assertError(yield* getAs(), 401, "missing_admin_token")
-        assertError(yield* getAs(`adm_${i}`), 401, "invalid_admin_token")
+        assertError(yield* getAs(`adm_${i}`, "/admin/keys", forged), 401, "invalid_admin_token")
       }
       for (const invalid of [undefined, "adm_wrong", `${token}x`]) {
         const rejected = yield* getAs(invalid)
@@ -39,16 +40,6 @@ describe("Admin authentication", () => {
       assert.strictEqual((yield* getAs("adm_wrong")).headers.get("retry-after"), "1")
       yield* TestClock.adjust("500 millis")
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
-    }).pipe(fresh()))
-
-  it.effect("counts failures by peer address and not by a forged X-Forwarded-For, even behind TRUSTED_PROXIES", () =>
-    Effect.gen(function*() {
-      const statuses = yield* Effect.forEach(Array.from({ length: 70 }).keys(), (i) =>
-        Effect.map(
-          getAs("adm_wrong", "/admin/keys", `Host: localhost\r\nX-Forwarded-For: 203.0.113.${i}\r\n`),
-          ({ status }) => status
-        ))
-      assert.deepStrictEqual(statuses, [...Array<number>(60).fill(401), ...Array<number>(10).fill(429)])
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
   it.effect.each([["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const)(
@@ -79,10 +70,8 @@ describe("Admin authentication", () => {
       assert.lengthOf((yield* reader.list()).keys, 3)
       const tagOf = (bearer: string) =>
         Effect.map(Effect.flip(Effect.flatMap(as(bearer), (client) => client.get("key_none"))), ({ _tag }) => _tag)
-      assert.strictEqual(yield* tagOf("alice"), "InvalidAdminToken")
-      assert.strictEqual(yield* tagOf(board), "NotFound")
-      assert.strictEqual(yield* tagOf(""), "MissingAdminToken")
-      assert.strictEqual(yield* tagOf("x".repeat(17_000)), "HeaderFieldsTooLarge")
+      const tags = yield* Effect.forEach(["alice", board, "", "x".repeat(17_000)], tagOf)
+      assert.deepStrictEqual(tags, ["InvalidAdminToken", "NotFound", "MissingAdminToken", "HeaderFieldsTooLarge"])
       yield* Effect.replicateEffect(getAs(), 60)
       assert.strictEqual(yield* tagOf("alice"), "TooManyAttempts")
     }).pipe(fresh({ ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}`, ENVIRONMENT: "staging" })))
@@ -115,64 +104,63 @@ const rejections = [
   ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
 ] as const
 
-describe("The management port", () => {
-  const config = { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1", BUILD_REVISION: "79d1fb3" }
-  layer(serversOn(memory, config))((it) => {
-    const ofHost = (host: string, target = "/healthz") => getAs(token, target, `Host: ${host}\r\n`)
+const config = { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1", BUILD_REVISION: "79d1fb3" }
 
-    it.effect("listens on the loopback address alone, and neither port serves paths of the other", () =>
-      Effect.gen(function*() {
-        const { baseUrl } = yield* Management
-        const { call } = yield* Service
-        const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
-        assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
-        assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
-        for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
-          const { status, text } = yield* call(path, { key: token })
-          assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
-        }
-      }))
+layer(serversOn(memory, config))("The management port", (it) => {
+  const ofHost = (host: string, target = "/healthz") => getAs(token, target, `Host: ${host}\r\n`)
 
-    it.effect("has the metrics of the API port, and the readiness and the revision of the process", () =>
-      Effect.gen(function*() {
-        const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
-        const count = metric(`http_server_request_duration_seconds_count{${labels}}`)
-        const before = yield* count
-        assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
-        assert.strictEqual(yield* count, before + 1)
-        assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
-        assert.strictEqual(JSON.parse((yield* get("/healthz")).text).revision, "79d1fb3")
-      }))
+  it.effect("listens on the loopback address alone, and neither port serves paths of the other", () =>
+    Effect.gen(function*() {
+      const { baseUrl } = yield* Management
+      const { call } = yield* Service
+      const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
+      assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
+      assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
+      for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
+        const { status, text } = yield* call(path, { key: token })
+        assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
+      }
+    }))
 
-    it.effect.each(rejections)("responds to %s with the Error body, and closes", (row) =>
-      Effect.gen(function*() {
-        const [, bytes, status, code, allow] = row
-        const response = yield* (yield* Management).send(bytes)
-        assertError(response, status, code)
-        assert.strictEqual(response.headers.get("connection"), "close")
-        assert.match(response.headers.get("allow") ?? "", allow)
-      }))
+  it.effect("has the metrics of the API port, and the readiness and the revision of the process", () =>
+    Effect.gen(function*() {
+      const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
+      const count = metric(`http_server_request_duration_seconds_count{${labels}}`)
+      const before = yield* count
+      assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
+      assert.strictEqual(yield* count, before + 1)
+      assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
+      assert.strictEqual(JSON.parse((yield* get("/healthz")).text).revision, "79d1fb3")
+    }))
 
-    it.effect("serves IP addresses, localhost and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
-      Effect.gen(function*() {
-        const addresses = ["127.0.0.1", "10.0.0.7:9090", "[::1]:9090", "[fd00::1]"]
-        for (const host of [...addresses, "localhost", "LOCALHOST.:9090", "petstore.internal:9090", "PETSTORE-1"]) {
-          assert.strictEqual((yield* ofHost(host)).status, 200, host)
-        }
-        assert.strictEqual((yield* ofHost("evil.example", "http://localhost/healthz")).status, 200)
-        // HAProxy checks health with HTTP/1.0 and without a Host.
-        assert.strictEqual((yield* (yield* Management).send("GET /healthz HTTP/1.0\r\n\r\n")).status, 200)
-      }))
+  it.effect.each(rejections)("responds to %s with the Error body, and closes", (row) =>
+    Effect.gen(function*() {
+      const [, bytes, status, code, allow] = row
+      const response = yield* (yield* Management).send(bytes)
+      assertError(response, status, code)
+      assert.strictEqual(response.headers.get("connection"), "close")
+      assert.match(response.headers.get("allow") ?? "", allow)
+    }))
 
-    const foreign = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:9090", "petstore-11"]
-    it.effect.each([
-      ...foreign.flatMap((host) => ["/healthz", "/metrics", "/admin/keys"].map((target) => [host, target])),
-      ["localhost", "http://evil.example/metrics"],
-      ["localhost", "http://localhost@evil.example/"]
-    ])(
-      "rejects host %s with 421, even with the right token (DNS rebinding): %s",
-      ([host = "", target]) =>
-        Effect.map(ofHost(host, target), (response) => assertError(response, 421, "misdirected_request"))
-    )
-  })
+  it.effect("serves IP addresses, localhost and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
+    Effect.gen(function*() {
+      const addresses = ["127.0.0.1", "10.0.0.7:9090", "[::1]:9090", "[fd00::1]"]
+      for (const host of [...addresses, "localhost", "LOCALHOST.:9090", "petstore.internal:9090", "PETSTORE-1"]) {
+        assert.strictEqual((yield* ofHost(host)).status, 200, host)
+      }
+      assert.strictEqual((yield* ofHost("evil.example", "http://localhost/healthz")).status, 200)
+      // HAProxy checks health with HTTP/1.0 and without a Host.
+      assert.strictEqual((yield* (yield* Management).send("GET /healthz HTTP/1.0\r\n\r\n")).status, 200)
+    }))
+
+  const foreign = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:9090", "petstore-11"]
+  it.effect.each([
+    ...foreign.flatMap((host) => ["/healthz", "/metrics", "/admin/keys"].map((target) => [host, target])),
+    ["localhost", "http://evil.example/metrics"],
+    ["localhost", "http://localhost@evil.example/"]
+  ])(
+    "rejects host %s with 421, even with the right token (DNS rebinding): %s",
+    ([host = "", target]) =>
+      Effect.map(ofHost(host, target), (response) => assertError(response, 421, "misdirected_request"))
+  )
 })

@@ -105,11 +105,7 @@ describe("OpenTelemetry", () => {
     span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
     span.attribute("user_agent.original", `curl adm_${"b".repeat(32)}`)
     span.attribute("http.response.status_code", 404)
-    const attributes = {
-      "url.path": "/psk_…",
-      "user_agent.original": "curl adm_…",
-      "http.response.status_code": 404
-    }
+    const attributes = { "url.path": "/psk_…", "user_agent.original": "curl adm_…", "http.response.status_code": 404 }
     assert.deepStrictEqual(Object.fromEntries(span.attributes), attributes)
   })
 })
