@@ -16,20 +16,12 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Service = Effect.Success<ReturnType<typeof startService>>
 
-/** The programs that run the languages of the blocks. */
+/** The programs that run the languages of the blocks. test/package runs the TypeScript blocks. */
 const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
   sh: ["bash", "-eu", "-o", "pipefail"],
   js: [process.execPath],
-  python: ["python3"],
-  ts: [process.execPath]
+  python: ["python3"]
 }
-
-/** Imports the sources of the client package instead of its build. */
-const withSources = (code: string): string =>
-  code.replaceAll(/"petstore-client(\/\w+)?"/g, (_, name = "") => {
-    const built: string = JSON.parse(readPage("package/package.json")).exports[`.${name}`].default
-    return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
-  })
 
 /** Replaces values that differ between runs: numbers and opaque texts. Status, code and names of fields stay. */
 const shapeOf = (json: string): unknown =>
@@ -114,7 +106,7 @@ const pages = documents.map((page) => ({
 const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock, service: Service, variables = "") {
   const file = join(service.cwd, `block_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
-  writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
+  writeFileSync(file, language === "sh" ? `${variables}\n${script}` : script)
   const [program = "", ...args] = programs[language] ?? []
   // A block gets only the variables that a reader has.
   const assignments = Object.entries(service.env).map(([name, value]) => `${name}=${value}`)
