@@ -1,8 +1,9 @@
 /** Tests of the typed clients, against the service's own handlers and against stubbed responses. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Logger, Option, Redacted, References, Schedule, Stream, Tracer } from "effect"
+import { Duration, Effect, Fiber, Layer, Logger, Option, Redacted, References, Schedule, Stream, Tracer } from "effect"
 import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/Clients.ts"
 import { layerTest, TestService } from "../../src/testing.ts"
 
@@ -101,6 +102,39 @@ describe("PetstoreClient with the service in memory", () => {
     assert.match(headers[1]?.["idempotency-key"] ?? "", /^[0-9a-f-]{36}$/)
   })
 
+  testOnService("traces streams, calls, attempts and waits, which it also logs", function*(client, service) {
+    yield* service.insertPets(rex, rex, rex)
+    const busy = new ServiceUnavailable({ retryAfter: Duration.seconds(3) })
+    yield* Effect.all([service.failNext(busy), service.failNext(busy)])
+    const messages: Array<string> = []
+    const spans: Array<Tracer.NativeSpan> = []
+    const span: Tracer.Tracer["span"] = (options) =>
+      spans[spans.push(new Tracer.NativeSpan(options)) - 1] ?? assert.fail()
+    const pets = client.all({ cursor: 0n, pageSize: 2 }, { headers: { "x-request-id": "7" } })
+    yield* runWithTestClock(Stream.runDrain(pets)).pipe(
+      Effect.withTracer(Tracer.make({ span })),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void messages.push(String(message)))])),
+      Effect.provideService(References.MinimumLogLevel, "Debug")
+    )
+    assert.match(messages.join(), /Waiting 3000 ms: status 503/)
+    const [stream] = spans
+    const [call, next] = spans.filter(({ name }) => name === "PetstoreClient.list")
+    assert(stream?.name === "PetstoreClient.all" && call !== undefined && next !== undefined)
+    const attributes = { "petstore.limit": 2, "petstore.cursor": 0n, "petstore.request_id": "7" }
+    assert.deepStrictEqual(Object.fromEntries(call.attributes), attributes)
+    const facts = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
+    assert.deepStrictEqual(call.events.map(([name, , details]) => [name, details]), [1, 2].map(() => ["wait", facts]))
+    const attempts = spans.filter(({ kind }) => kind === "client")
+    const parents = [call, next, ...attempts].map(({ parent }) => Option.getOrUndefined(parent)?.spanId)
+    assert.deepStrictEqual(parents, [stream, stream, call, call, call, next].map(({ spanId }) => spanId))
+    const resends = attempts.map(({ attributes }) => attributes.get("http.request.resend_count"))
+    assert.deepStrictEqual(resends, [undefined, 1, 2, undefined])
+    // The service gets the trace context of the attempt.
+    const [request] = yield* service.sentRequests
+    const traceparent = new RegExp(`^00-${call.traceId}-${attempts[0]?.spanId}-0[01]$`)
+    assert.match(request?.headers["traceparent"] ?? "", traceparent)
+  })
+
   testOnService("sends one request until a response, even if queued calls are interrupted", function*(client, service) {
     yield* service.becomeSlow("1 second")
     const first = yield* Effect.forkChild(client.list())
@@ -187,52 +221,6 @@ const error = (status: number, code: string, headers?: object) =>
 const pets = json(200, "[]")
 const busy = error(503, "service_unavailable", { "retry-after": "3" })
 const fault = error(500, "internal_error")
-
-/** Runs `effect` and returns its spans, in the order in which they began, with its result. */
-const spansOf = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
-  const spans: Array<Tracer.NativeSpan> = []
-  const span: Tracer.Tracer["span"] = (options) =>
-    spans[spans.push(new Tracer.NativeSpan(options)) - 1] ?? assert.fail()
-  return { result: yield* Effect.withTracer(effect, Tracer.make({ span })), spans }
-})
-
-const parentOf = ({ parent }: Tracer.NativeSpan) => Option.getOrUndefined(parent)?.spanId
-
-describe("The spans of a client", () => {
-  it.effect("show a call with its waits, which are logged at level debug, and each attempt with its resend count", () =>
-    Effect.gen(function*() {
-      const messages: Array<string> = []
-      const replies = [busy, busy, json(200, "[]", { "x-request-id": "7" })]
-      const { result: { requests }, spans: [call, ...attempts] } = yield* spansOf(
-        withReplies(replies, ({ list }) => list({ limit: 5, cursor: 7n }))
-      ).pipe(
-        Effect.provide(Logger.layer([Logger.make(({ message }) => void messages.push(String(message)))])),
-        Effect.provideService(References.MinimumLogLevel, "Debug")
-      )
-      assert.match(messages.join(), /Waiting 3000 ms: status 503/)
-      assert(call?.name === "PetstoreClient.list")
-      const attributes = { "petstore.limit": 5, "petstore.cursor": 7n, "petstore.request_id": "7" }
-      assert.deepStrictEqual(Object.fromEntries(call.attributes), attributes)
-      const facts = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
-      assert.deepStrictEqual(call.events.map(([name, , details]) => [name, details]), [1, 2].map(() => ["wait", facts]))
-      const resends = attempts.map(({ attributes, kind }) => [kind, attributes.get("http.request.resend_count")])
-      assert.deepStrictEqual(resends, [["client", undefined], ["client", 1], ["client", 2]])
-      for (const attempt of attempts) assert.strictEqual(parentOf(attempt), call.spanId)
-      // The service gets the trace context of the attempt.
-      const traceparent = requests[0]?.["traceparent"] ?? ""
-      assert.match(traceparent, new RegExp(`^00-${call.traceId}-${attempts[0]?.spanId}-0[01]$`))
-    }))
-
-  testOnService("show a stream, the calls of its pages, and their attempts", function*(client, service) {
-    yield* service.insertPets(rex, rex, rex)
-    const { spans: [all, ...spans] } = yield* spansOf(Stream.runDrain(client.all({ pageSize: 2 })))
-    assert(all?.name === "PetstoreClient.all")
-    const calls = spans.filter(({ name }) => name === "PetstoreClient.list")
-    assert.deepStrictEqual(calls.map(parentOf), [all.spanId, all.spanId])
-    const attempts = spans.filter(({ kind }) => kind === "client")
-    assert.deepStrictEqual(attempts.map(parentOf), calls.map(({ spanId }) => spanId))
-  })
-})
 
 const cut = new ReadableStream({ pull: (controller) => controller.error(new Error("cut")) })
 

@@ -46,7 +46,8 @@ const startPostgres = Effect.gen(function*() {
   const { admin, port } = yield* Postgres.run()
   const statements = [
     "ROLE petstore LOGIN",
-    ...["petstore", "petstore_check"].map((name) => `DATABASE ${name} OWNER petstore`)
+    "DATABASE petstore OWNER petstore",
+    "DATABASE petstore_check OWNER petstore"
   ]
   yield* admin((sql) => Effect.forEach(statements, (statement) => sql.unsafe(`CREATE ${statement}`)))
   return `postgres://petstore@127.0.0.1:${port}/petstore`
@@ -65,7 +66,7 @@ const startService = Effect.fnUntraced(function*(page: string) {
   for (const name of page === "README.md" ? [] : ["Rex", "Tom", "Ada"]) {
     yield* send(`${address}/v1/pets`, key, "POST", { name, categoryId: 3, status: "available" })
   }
-  // Blocks import the packages of the repository, and call the command by its name.
+  // Blocks run the scripts of the repository, and call the command by its name.
   for (const name of ["node_modules", "src", "package.json", "deploy"]) symlinkSync(join(root, name), join(cwd, name))
   // `keys whose` reads a secret from a file.
   writeFileSync(join(cwd, "secret.txt"), key)
