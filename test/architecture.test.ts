@@ -49,10 +49,6 @@ describe("The source files", () => {
     }
   })
 
-  it("have no import cycle, not even of types", () => {
-    for (const file of files) assert.isFalse(reachable(file).has(file), file)
-  })
-
   it("have unique names in all folders, and no line of more than 120 characters, comments included", () => {
     assert.strictEqual(new Set(files.map((file) => basename(file))).size, files.length)
     assert.deepStrictEqual(files.filter((file) => /^.{121}/m.test(codeOf(file))), [])

@@ -44,12 +44,8 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
 /** Starts PostgreSQL with the documented role, its database, and the database for the monthly check of a backup. */
 const startPostgres = Effect.gen(function*() {
   const { admin, port } = yield* Postgres.run()
-  const statements = [
-    "ROLE petstore LOGIN",
-    "DATABASE petstore OWNER petstore",
-    "DATABASE petstore_check OWNER petstore"
-  ]
-  yield* admin((sql) => Effect.forEach(statements, (statement) => sql.unsafe(`CREATE ${statement}`)))
+  const objects = ["ROLE petstore LOGIN", "DATABASE petstore OWNER petstore", "DATABASE petstore_check OWNER petstore"]
+  yield* admin((sql) => Effect.forEach(objects, (object) => sql.unsafe(`CREATE ${object}`)))
   return `postgres://petstore@127.0.0.1:${port}/petstore`
 })
 

@@ -79,11 +79,10 @@ const compile = (project: string, include: ReadonlyArray<string>, own: object, c
 }
 
 /** Bundles a module for browsers into one file that imports nothing. */
-const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
+const bundleForBrowser = (input: string) =>
   Effect.promise(async () => {
-    const transform = output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
-    const bundle = await rolldown({ input, platform: "browser", external: [], transform })
-    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
+    const bundle = await rolldown({ input, platform: "browser", external: [] })
+    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ format: "esm", minify: true })
     assert.isEmpty([...imports, ...dynamicImports])
     return code
   })
@@ -197,39 +196,33 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       })
   )
 
-  it.effect.each(runtimes)(
-    "runs the examples of the READMEs in $name",
-    ({ args, program, version }) =>
-      Effect.gen(function*() {
-        const { programs, project } = yield* Installed
-        const file = program === undefined ? process.execPath : programs(program)
-        assert.match(yield* run(project, file, ["--version"]), version)
-        const env = yield* startService()
-        const runExample = (code: string) => {
-          writeFileSync(join(project, "example.ts"), code)
-          return run(project, file, [...args, "example.ts"], env)
-        }
-        const [calls = "", keys = "", ...others] = readmeExamples
-        assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-        assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
-        yield* Effect.forEach(others.filter((code) => !isTest(code)), runExample)
-        writeReadmeTests(project)
-        yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
-      })
-  )
+  it.effect.each(runtimes)("runs the README examples in $name", ({ args, program, version }) =>
+    Effect.gen(function*() {
+      const { programs, project } = yield* Installed
+      const file = program === undefined ? process.execPath : programs(program)
+      assert.match(yield* run(project, file, ["--version"]), version)
+      const env = yield* startService()
+      const runExample = (code: string) => {
+        writeFileSync(join(project, "example.ts"), code)
+        return run(project, file, [...args, "example.ts"], env)
+      }
+      const [calls = "", keys = "", ...others] = readmeExamples
+      assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+      assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
+      yield* Effect.forEach(others.filter((code) => !isTest(code)), runExample)
+      writeReadmeTests(project)
+      yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
+    }))
 
-  it.effect.skipIf(!browser)(
-    "runs the tests of its README in Chromium, on the service in memory",
-    () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        writeReadmeTests(project)
-        const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
-        const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
-        const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
-        assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
-      })
-  )
+  it.effect.skipIf(!browser)("runs the tests of its README in Chromium", () =>
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      writeReadmeTests(project)
+      const tests = yield* bundleForBrowser(join(project, "tests.ts"))
+      const page = yield* openPage({ "/": ["text/html", ""], "/tests.js": ["text/javascript", tests] })
+      const outcome = `import("/tests.js").then(({ passed }) => passed).then(() => "passed", String)`
+      assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
+    }))
 
   it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
     it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
@@ -275,7 +268,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     it.effect("serve pets from workerd to ten concurrent requests on a cold isolate", () =>
       Effect.gen(function*() {
         const { env, path } = yield* Examples
-        const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
+        const code = yield* bundleForBrowser(join(path, "worker.ts"))
         const workerd = (yield* Installed).programs("workerd")
         const get = send(yield* startWorker(workerd, code, env), "")
         const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
@@ -290,7 +283,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
         const { env, path } = yield* Examples
         const page = yield* openPage({
           "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"))]
         })
         yield* Effect.promise(async () => {
           const show = async (key: string, outcome: string) => {
