@@ -17,9 +17,7 @@ const importsOf = (file: string): ReadonlyArray<string> =>
   )
 
 /** The folders and files in each row of the table. */
-const layers = [...contributing.matchAll(/^\| ((?:`[\w/.-]+`(?:, )?)+) \|/gm)].map(([, row = ""]) =>
-  row.match(/[\w/.-]+/g)
-)
+const layers = [...contributing.matchAll(/^\| ((?:`[\w/.-]+`(?:, )?)+) \|/gm)].map(([, row]) => row?.match(/[\w/.-]+/g))
 
 const layerOf = (file: string): number =>
   layers.findIndex((names) => names?.some((name) => name.endsWith("/") ? file.startsWith(name) : file === name))

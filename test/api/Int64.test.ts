@@ -59,7 +59,6 @@ describe("exactJson", () => {
   })
 
   const idOf = (text: string) => Schema.decodeSync(exactJson(Schema.Struct({ id: Int64 })))(`{"id":${text}}`).id
-
   const range = "a whole number from -9223372036854775808 to 9223372036854775807"
 
   it("decodes a number in any notation exactly if it is a 64-bit integer, and fails otherwise", () => {
@@ -75,9 +74,8 @@ describe("exactJson", () => {
       else assert.throws(() => idOf(text), range)
     }
     fc.assert(fc.property(text, isExact), { numRuns: 1_000 })
-    for (const text of ["1000.00000000000000000000", `1${"0".repeat(100_000)}e-99997`]) {
-      assert.strictEqual(idOf(text), 1000n)
-    }
+    assert.strictEqual(idOf("1000.00000000000000000000"), 1000n)
+    assert.strictEqual(idOf(`1${"0".repeat(100_000)}e-99997`), 1000n)
   })
 
   it("rejects a number that is no 64-bit integer, and any other value, in linear time", () => {

@@ -102,10 +102,8 @@ const importDocument = Effect.fnUntraced(function*(document: object) {
   return { variables: record(collection.variable), requests: requestsOf(collection) }
 })
 
-type Call = (path: string, options: Json) => Effect.Effect<ReceivedResponse>
-
 /** Sends a request as Postman does, but with `id` in its path. It must succeed. Returns the body of the response. */
-const makeSender = (requests: Json, call: Call) =>
+const makeSender = (requests: Json, call: (path: string, options: Json) => Effect.Effect<ReceivedResponse>) =>
   Effect.fnUntraced(function*(name: string, id?: string) {
     const request = JSON.stringify(requests[name]).replaceAll("{{$guid}}", randomUUID())
     const { auth, body, header, method, url } = JSON.parse(request)

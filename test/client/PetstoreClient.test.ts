@@ -279,14 +279,9 @@ describe("PetstoreClient with a failing service", () => {
 
   it.effect("ignores the limits of the address", () =>
     Effect.gen(function*() {
-      const limits = (scope: string, remaining: number) => ({
-        "x-ratelimit-limit": "60",
-        "x-ratelimit-remaining": String(remaining),
-        "x-ratelimit-reset": "60",
-        "x-ratelimit-scope": scope
-      })
-      const late = error(408, "request_timeout", limits("address", 0))
-      const replies = [json(200, "[]", limits("key", 59)), late, pets]
+      const ofKey = { "x-ratelimit-limit": "60", "x-ratelimit-remaining": "59", "x-ratelimit-reset": "60" }
+      const ofAddress = { ...ofKey, "x-ratelimit-remaining": "0", "x-ratelimit-scope": "address" }
+      const replies = [json(200, "[]", ofKey), error(408, "request_timeout", ofAddress), pets]
       const { result, seconds } = yield* withReplies(replies, ({ list, rateLimit }) =>
         Effect.andThen(Effect.all([list(), list()]), rateLimit))
       assert.strictEqual(Option.getOrThrow(result).remaining, 59)
@@ -314,16 +309,15 @@ describe("PetstoreClient with a failing service", () => {
     }))
 
   // The service may have issued the key before the 503.
-  it.effect.each([["nothing", "Unreachable"], [busy, "ServiceUnavailable"]] as const)(
-    "retries only the GET requests of AdminClient after %s",
-    ([reply, reason]) =>
-      Effect.gen(function*() {
-        const read = yield* withReplies([reply, pets], (_, { list }) => list())
-        assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
-        const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
-        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, 1])
-      })
-  )
+  const interrupted = [["nothing", "Unreachable"], [busy, "ServiceUnavailable"]] as const
+  it.effect.each(interrupted)("retries only the GET requests of AdminClient after %s", (row) =>
+    Effect.gen(function*() {
+      const [reply, reason] = row
+      const read = yield* withReplies([reply, pets], (_, { list }) => list())
+      assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
+      const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
+      assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, 1])
+    }))
 
   const tooSlow: ReadonlyArray<Reply> = ["never", busy]
   it.effect.each(tooSlow)("fails at its timeout, and sends nothing more: %s", (reply) =>

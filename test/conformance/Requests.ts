@@ -72,9 +72,8 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
       const properties = Object.entries<Json>(bodySchema?.properties ?? {}).map(([name, schema]) => (
         { in: "body", name, schema, required: bodySchema.required.includes(name) }
       ))
-      const fields = [...parameters, ...properties].map((field: Json): Json => (
-        { ...field, schema: resolve(field.schema) }
-      ))
+      const all: ReadonlyArray<Json> = [...parameters, ...properties]
+      const fields = all.map((field): Json => ({ ...field, schema: resolve(field.schema) }))
       /** Makes a request of the values of its fields, or with another body. Fields that are `undefined` are absent. */
       const assemble = (values: Json, wrong?: string, body?: unknown): Request => {
         const fieldsIn = (place: string): Record<string, string> => {

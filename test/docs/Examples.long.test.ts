@@ -94,11 +94,6 @@ const withValues = Effect.fnUntraced(function*(code: string, { env, key, newId }
   return script
 })
 
-const pages = documents.map((page) => ({
-  page,
-  blocks: codeBlocks(readPage(page)).filter(({ language, notRun }) => language in programs && notRun === undefined)
-})).filter(({ blocks }) => blocks.length > 0)
-
 /** Runs one block. `variables` are those that the blocks before it set in the same terminal. */
 const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock, service: Service, variables = "") {
   const file = join(service.cwd, `block_${line}.${language === "js" ? "mjs" : language}`)
@@ -111,7 +106,11 @@ const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock
 })
 
 describe("The blocks of", () => {
-  for (const { blocks, page } of pages) {
+  for (const page of documents) {
+    const blocks = codeBlocks(readPage(page)).filter((block) =>
+      block.language in programs && block.notRun === undefined
+    )
+    if (blocks.length === 0) continue
     const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
     it.live.skipIf(isSkipped)(`${page} print what the page shows`, () =>
       Effect.gen(function*() {

@@ -182,19 +182,17 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       assert.include(read("CHANGELOG.md"), `## ${version}\n`)
     }))
 
-  it.effect.each(compilers)(
-    "compiles with %s and %s, without Node's types",
-    ([compiler, module, moduleResolution]) =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        assert.lengthOf(readmeExamples, 9)
-        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-        writeFileSync(join(project, "names.ts"), names)
-        const output = { outDir: "out", rewriteRelativeImportExtensions: true }
-        const options = { module, moduleResolution, skipLibCheck: false, ...output }
-        yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
-      })
-  )
+  it.effect.each(compilers)("compiles with %s and %s, without Node's types", (row) =>
+    Effect.gen(function*() {
+      const [compiler, module, moduleResolution] = row
+      const { project } = yield* Installed
+      assert.lengthOf(readmeExamples, 9)
+      for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+      writeFileSync(join(project, "names.ts"), names)
+      const output = { outDir: "out", rewriteRelativeImportExtensions: true }
+      const options = { module, moduleResolution, skipLibCheck: false, ...output }
+      yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
+    }))
 
   it.effect.each(runtimes)("runs the README examples in $name", ({ args, program, version }) =>
     Effect.gen(function*() {
@@ -256,9 +254,8 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     it.effect("serve pets from Deno", () =>
       Effect.gen(function*() {
         const { env, path } = yield* Examples
-        const deno = (yield* Installed).programs("deno")
+        const [deno, port] = [(yield* Installed).programs("deno"), yield* freePort]
         yield* run(path, deno, ["check", "deno.ts"])
-        const port = yield* freePort
         const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
         yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: String(port) }))
         yield* untilListening(port)
