@@ -6,19 +6,18 @@ import * as Http from "effect/http-api"
 import * as Contract from "../../src/api/entry.ts"
 import { PetstoreClientError, UndeclaredError } from "../../src/client/Clients.ts"
 
-const { ApiKeyBanned, Auth, exactJson, NotFound, Pet, Pets, PetstoreApi, ServiceUnavailable } = Contract
+const { ApiKeyBanned, Auth, exactJson, NotFound, Pet, Pets, PetstoreApi } = Contract
 const { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiTest } = Http
 
 const rex = { id: 9223372036854775807n, name: "Rex", categoryId: 1n, status: "available" } as const
 const key = { id: "key_mock", plan: "free", limits: Contract.planLimits.free } as const
-const busy = new ServiceUnavailable({ message: "Busy.", retryAfter: Duration.millis(11_001) })
 
 /** A mock of the Petstore service, from nothing but the exports of `petstore-client/api`. */
 const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
   handlers
     .handle("listPets", () => Effect.succeed({ pets: [rex], next: { cursor: rex.id } }))
     .handle("createPet", ({ payload }) => Effect.succeed({ pet: { id: 1n, ...payload }, isReplay: false }))
-    .handle("getPet", ({ params }) => Effect.fail(params.petId === 1n ? new NotFound() : busy))).pipe(
+    .handle("getPet", () => Effect.fail(new NotFound()))).pipe(
     Layer.provideMerge([
       Layer.succeed(Auth, (effect) => Effect.provideService(effect, Contract.CurrentKey, key)),
       Layer.succeed(Contract.RateLimit, (effect) => effect),
@@ -30,28 +29,13 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
   )
 
 describe("The entry point of the contract", () => {
-  it.effect("makes a mock server for a derived client, with exact integers and with the errors of the contract", () =>
+  it.effect("makes a mock server for a derived client, with exact integers, which names each invalid field", () =>
     Effect.gen(function*() {
       const client = yield* HttpApiTest.groups(PetstoreApi, ["pets"])
       assert.deepStrictEqual(yield* client.listPets({ query: {} }), { pets: [rex], next: { cursor: rex.id } })
-      const { text } = yield* client.listPets({ query: {}, responseMode: "response-only" })
-      assert.strictEqual(yield* text, `[{"id":9223372036854775807,"name":"Rex","categoryId":1,"status":"available"}]`)
       const created = yield* client.createPet({ payload: { name: "Tom", categoryId: rex.id }, headers: {} })
       assert.deepStrictEqual(created, { pet: { id: 1n, name: "Tom", categoryId: rex.id }, isReplay: false })
-      const failures = [[new NotFound(), undefined], [busy, "12"]] as const
-      for (const [index, [{ _tag, code, message, status }, wait]] of failures.entries()) {
-        const params = { petId: BigInt(index + 1) }
-        const body = { code, message, status }
-        const error = yield* Effect.flip(client.getPet({ params }))
-        assert.deepInclude<unknown>(error, { _tag, ...body, ...wait && { retryAfter: Duration.seconds(12) } })
-        const response = yield* client.getPet({ params, responseMode: "response-only" })
-        assert.deepStrictEqual([response.status, response.headers["retry-after"]], [status, wait])
-        assert.deepStrictEqual(yield* response.json, body)
-      }
-    }).pipe(Effect.provide(Mock)))
 
-  it.effect("makes a mock server that names each invalid field in a typed 400", () =>
-    Effect.gen(function*() {
       const { handler } = HttpRouter.toWebHandler(Layer.provide(HttpApiBuilder.layer(PetstoreApi), Mock))
       const headers = { "content-type": "application/json" }
       const body = `{"name":1,"categoryId":"1"}`
@@ -79,13 +63,12 @@ class ShelterApi extends HttpApi.make("shelter").add(
 describe("Another HttpApi", () => {
   const facts = { requestId: "7", retryAfter: Duration.seconds(3) }
   const later = new UndeclaredError({ code: "later", message: "Later.", status: 403 })
-  it.effect.each(
-    [
-      [new NotFound({ message: "No." }), 404],
-      [new ApiKeyBanned(facts), 429],
-      [new PetstoreClientError({ reason: later, ...facts }), 502]
-    ] as const
-  )("passes on a declared %s with its status", ([error, status]) =>
+  const errors = [
+    [new NotFound({ message: "No." }), 404],
+    [new ApiKeyBanned(facts), 429],
+    [new PetstoreClientError({ reason: later, ...facts }), 502]
+  ] as const
+  it.effect.each(errors)("passes on a declared %s with its status", ([error, status]) =>
     Effect.gen(function*() {
       const handlers = HttpApiBuilder.group(ShelterApi, "shelter", (group) =>
         group.handle("exact", () =>

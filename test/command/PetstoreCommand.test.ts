@@ -5,6 +5,8 @@ import { runCommand } from "../support/CommandRun.ts"
 
 type Row = readonly [line: string, stdout: RegExp, stderr: RegExp]
 
+const onlyEnterprise = /^.*: cannot be set on plan free: only enterprise has custom limits\n$/
+
 /** Command lines by their exit code. */
 const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "2 and prints the usage and the error": [
@@ -19,11 +21,7 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "2 and prints one line for values that contradict each other": [
     ["keys issue --name a --plan enterprise", /^$/, /^--per-minute and --per-day: required on plan enterprise\n$/],
-    [
-      "keys issue --name a --per-minute 1 --per-day 1",
-      /^$/,
-      /^.*: cannot be set on plan free: only enterprise has custom limits\n$/
-    ],
+    ["keys issue --name a --per-minute 1 --per-day 1", /^$/, onlyEnterprise],
     ["keys update key_a --per-minute 1", /^$/, /^--per-minute and --per-day: use both or neither\n$/]
   ],
   "0 and prints help and a completion script": [

@@ -69,16 +69,11 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
   const operations = Object.entries<Json>(paths).flatMap(([path, item]) =>
     Object.entries<Json>(item).map(([method, { operationId, parameters, requestBody, responses }]) => {
       const bodySchema = requestBody && resolve(requestBody.content["application/json"].schema)
-      const properties = Object.entries(bodySchema?.properties ?? {}).map(([name, schema]) => ({
-        in: "body",
-        name,
-        required: bodySchema.required.includes(name),
-        schema
-      }))
-      const fields: ReadonlyArray<Json> = [...parameters, ...properties].map((field) => ({
-        ...field,
-        schema: resolve(field.schema)
-      }))
+      const properties = Object.entries<Json>(bodySchema?.properties ?? {}).map(([name, schema]) => (
+        { in: "body", name, schema, required: bodySchema.required.includes(name) }
+      ))
+      const all: ReadonlyArray<Json> = [...parameters, ...properties]
+      const fields = all.map((field): Json => ({ ...field, schema: resolve(field.schema) }))
       /** Makes a request of the values of its fields, or with another body. Fields that are `undefined` are absent. */
       const assemble = (values: Json, wrong?: string, body?: unknown): Request => {
         const fieldsIn = (place: string): Record<string, string> => {

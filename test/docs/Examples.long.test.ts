@@ -16,20 +16,12 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Service = Effect.Success<ReturnType<typeof startService>>
 
-/** The programs that run the languages of the blocks. */
+/** The programs that run the languages of the blocks. test/package runs the TypeScript blocks. */
 const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
   sh: ["bash", "-eu", "-o", "pipefail"],
   js: [process.execPath],
-  python: ["python3"],
-  ts: [process.execPath]
+  python: ["python3"]
 }
-
-/** Imports the sources of the client package instead of its build. */
-const withSources = (code: string): string =>
-  code.replaceAll(/"petstore-client(\/\w+)?"/g, (_, name = "") => {
-    const built: string = JSON.parse(readPage("package/package.json")).exports[`.${name}`].default
-    return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
-  })
 
 /** Replaces values that differ between runs: numbers and opaque texts. Status, code and names of fields stay. */
 const shapeOf = (json: string): unknown =>
@@ -52,11 +44,8 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
 /** Starts PostgreSQL with the documented role, its database, and the database for the monthly check of a backup. */
 const startPostgres = Effect.gen(function*() {
   const { admin, port } = yield* Postgres.run()
-  const statements = [
-    "ROLE petstore LOGIN",
-    ...["petstore", "petstore_check"].map((name) => `DATABASE ${name} OWNER petstore`)
-  ]
-  yield* admin((sql) => Effect.forEach(statements, (statement) => sql.unsafe(`CREATE ${statement}`)))
+  const objects = ["ROLE petstore LOGIN", "DATABASE petstore OWNER petstore", "DATABASE petstore_check OWNER petstore"]
+  yield* admin((sql) => Effect.forEach(objects, (object) => sql.unsafe(`CREATE ${object}`)))
   return `postgres://petstore@127.0.0.1:${port}/petstore`
 })
 
@@ -73,7 +62,7 @@ const startService = Effect.fnUntraced(function*(page: string) {
   for (const name of page === "README.md" ? [] : ["Rex", "Tom", "Ada"]) {
     yield* send(`${address}/v1/pets`, key, "POST", { name, categoryId: 3, status: "available" })
   }
-  // Blocks import the packages of the repository, and call the command by its name.
+  // Blocks run the scripts of the repository, and call the command by its name.
   for (const name of ["node_modules", "src", "package.json", "deploy"]) symlinkSync(join(root, name), join(cwd, name))
   // `keys whose` reads a secret from a file.
   writeFileSync(join(cwd, "secret.txt"), key)
@@ -105,16 +94,11 @@ const withValues = Effect.fnUntraced(function*(code: string, { env, key, newId }
   return script
 })
 
-const pages = documents.map((page) => ({
-  page,
-  blocks: codeBlocks(readPage(page)).filter(({ language, notRun }) => language in programs && notRun === undefined)
-})).filter(({ blocks }) => blocks.length > 0)
-
 /** Runs one block. `variables` are those that the blocks before it set in the same terminal. */
 const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock, service: Service, variables = "") {
   const file = join(service.cwd, `block_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
-  writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
+  writeFileSync(file, language === "sh" ? `${variables}\n${script}` : script)
   const [program = "", ...args] = programs[language] ?? []
   // A block gets only the variables that a reader has.
   const assignments = Object.entries(service.env).map(([name, value]) => `${name}=${value}`)
@@ -122,7 +106,11 @@ const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock
 })
 
 describe("The blocks of", () => {
-  for (const { blocks, page } of pages) {
+  for (const page of documents) {
+    const blocks = codeBlocks(readPage(page)).filter((block) =>
+      block.language in programs && block.notRun === undefined
+    )
+    if (blocks.length === 0) continue
     const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
     it.live.skipIf(isSkipped)(`${page} print what the page shows`, () =>
       Effect.gen(function*() {

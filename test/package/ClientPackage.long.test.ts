@@ -45,7 +45,7 @@ const makeInstalled = Effect.gen(function*() {
 })
 const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/package/Installed")
 
-/** A project with the examples, and what the generators make of the OpenAPI document. */
+/** A project with the examples and what the generators make of the OpenAPI document, and a service with two pets. */
 const makeExamples = Effect.gen(function*() {
   const path = yield* makeProject({
     effect,
@@ -58,15 +58,16 @@ const makeExamples = Effect.gen(function*() {
     "@types/node": devDependencies["@types/node"]
   }, ["--ignore-scripts"])
   cpSync(join(root, "examples"), path, { recursive: true })
-  const document = `${(yield* startService()).PETSTORE_URL}/openapi.json`
+  const env = yield* startService("Rex", "Ada")
+  const document = `${env.PETSTORE_URL}/openapi.json`
   const generate = (name: string, ...args: ReadonlyArray<string>) => run(path, `node_modules/.bin/${name}`, args)
   yield* generate("openapi-typescript", document, "-o", "schema.d.ts")
   // The generator reads tsconfig.json to learn that imports have extensions.
   writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
   yield* generate("openapi-ts", "-i", document, "-o", "generated")
-  return path
+  return { path, env }
 })
-const Examples = Context.Service<string>("test/package/Examples")
+const Examples = Context.Service<Effect.Success<typeof makeExamples>>("test/package/Examples")
 
 /** Compiles the files of a project with the options of a strict user. */
 const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
@@ -78,11 +79,10 @@ const compile = (project: string, include: ReadonlyArray<string>, own: object, c
 }
 
 /** Bundles a module for browsers into one file that imports nothing. */
-const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
+const bundleForBrowser = (input: string) =>
   Effect.promise(async () => {
-    const transform = output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
-    const bundle = await rolldown({ input, platform: "browser", external: [], transform })
-    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
+    const bundle = await rolldown({ input, platform: "browser", external: [] })
+    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ format: "esm", minify: true })
     assert.isEmpty([...imports, ...dynamicImports])
     return code
   })
@@ -117,9 +117,9 @@ const startWorker = Effect.fnUntraced(function*(workerd: string, code: string, e
   return `http://127.0.0.1:${port}/`
 })
 
-/** The TypeScript examples of the package's README, which a stranger copies. */
-const readmeExamples = codeBlocks(readPage("package/README.md")).filter(({ language }) => language === "ts")
-  .map(({ code }) => code)
+/** The TypeScript examples of both READMEs, which a stranger copies. */
+const readmeExamples = ["package/README.md", "README.md"].flatMap((page) => codeBlocks(readPage(page)))
+  .filter(({ language }) => language === "ts").map(({ code }) => code)
 
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
 const names = `import { AdminApi, type AnyError, exactJson, isRetryable, Pet, withMetadata } from "petstore-client"
@@ -132,17 +132,18 @@ export const describe = (error: AnyError): string => error.message
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
+const isTest = (code: string): boolean => /^export const \w+ = Effect/m.test(code)
+
 /** Writes the examples that are tests into a project. `tests.ts` runs all of them, and exports whether they passed. */
 const writeReadmeTests = (project: string) => {
-  const tests = readmeExamples.flatMap((code) => {
-    const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
-    return name === undefined ? [] : [`${code}\nexport const result = Effect.runPromise(${name})\n`]
-  })
+  const tests = readmeExamples.filter(isTest)
   assert.lengthOf(tests, 4)
   for (const [index, code] of tests.entries()) writeFileSync(join(project, `test${index}.ts`), code)
-  const imports = tests.map((_, index) => `import { result as test${index} } from "./test${index}.ts"\n`).join("")
-  const results = tests.map((_, index) => `test${index}`).join(", ")
-  writeFileSync(join(project, "tests.ts"), `${imports}export const passed = Promise.all([${results}])\n`)
+  const names = tests.map((_, index) => `test${index}`)
+  const imports = names.map((name) => `import * as ${name} from "./${name}.ts"\n`).join("")
+  const results = `[${names.join(", ")}].flatMap(Object.values).map((test) => Effect.runPromise(test))`
+  const run = `export const passed = Promise.all(${results})\n`
+  writeFileSync(join(project, "tests.ts"), `import { Effect } from "effect"\n${imports}${run}`)
 }
 
 const runtimes = [
@@ -176,66 +177,55 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       assert.isBelow(files.reduce((total, file) => total + statSync(join(installed, file)).size, 0), 1_000_000)
       const read = (name: string) => readFileSync(join(installed, name), "utf8")
       const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
-      const expected = {
-        dependencies: undefined,
-        peerDependencies: { effect: `^${effect}` },
-        version: manifest.version
-      }
-      assert.deepStrictEqual({ dependencies, peerDependencies, version }, expected)
+      const expected = [undefined, { effect: `^${effect}` }, manifest.version]
+      assert.deepStrictEqual([dependencies, peerDependencies, version], expected)
       assert.include(read("CHANGELOG.md"), `## ${version}\n`)
     }))
 
-  it.effect.each(compilers)(
-    "compiles with %s and %s, without Node's types",
-    ([compiler, module, moduleResolution]) =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        assert.lengthOf(readmeExamples, 8)
-        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-        writeFileSync(join(project, "names.ts"), names)
-        const output = { outDir: "out", rewriteRelativeImportExtensions: true }
-        const options = { module, moduleResolution, skipLibCheck: false, ...output }
-        yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
-      })
-  )
+  it.effect.each(compilers)("compiles with %s and %s, without Node's types", (row) =>
+    Effect.gen(function*() {
+      const [compiler, module, moduleResolution] = row
+      const { project } = yield* Installed
+      assert.lengthOf(readmeExamples, 9)
+      for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+      writeFileSync(join(project, "names.ts"), names)
+      const output = { outDir: "out", rewriteRelativeImportExtensions: true }
+      const options = { module, moduleResolution, skipLibCheck: false, ...output }
+      yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
+    }))
 
-  it.effect.each(runtimes)(
-    "runs the examples of its README in $name",
-    ({ args, program, version }) =>
-      Effect.gen(function*() {
-        const { programs, project } = yield* Installed
-        const file = program === undefined ? process.execPath : programs(program)
-        assert.match(yield* run(project, file, ["--version"]), version)
-        const env = yield* startService()
-        const runExample = (code: string) => {
-          writeFileSync(join(project, "example.ts"), code)
-          return run(project, file, [...args, "example.ts"], env)
-        }
-        const [calls = "", keys = ""] = readmeExamples
-        assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-        assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
-        writeReadmeTests(project)
-        yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
-      })
-  )
+  it.effect.each(runtimes)("runs the README examples in $name", ({ args, program, version }) =>
+    Effect.gen(function*() {
+      const { programs, project } = yield* Installed
+      const file = program === undefined ? process.execPath : programs(program)
+      assert.match(yield* run(project, file, ["--version"]), version)
+      const env = yield* startService()
+      const runExample = (code: string) => {
+        writeFileSync(join(project, "example.ts"), code)
+        return run(project, file, [...args, "example.ts"], env)
+      }
+      const [calls = "", keys = "", ...others] = readmeExamples
+      assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+      assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
+      yield* Effect.forEach(others.filter((code) => !isTest(code)), runExample)
+      writeReadmeTests(project)
+      yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
+    }))
 
-  it.effect.skipIf(!browser)(
-    "runs the tests of its README in Chromium, on the service in memory",
-    () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        writeReadmeTests(project)
-        const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
-        const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
-        const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
-        assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
-      })
-  )
+  it.effect.skipIf(!browser)("runs the tests of its README in Chromium", () =>
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      writeReadmeTests(project)
+      const tests = yield* bundleForBrowser(join(project, "tests.ts"))
+      const page = yield* openPage({ "/": ["text/html", ""], "/tests.js": ["text/javascript", tests] })
+      const outcome = `import("/tests.js").then(({ passed }) => passed).then(() => "passed", String)`
+      assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
+    }))
 
   it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
     it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
       Effect.gen(function*() {
-        const path = yield* Examples
+        const { path } = yield* Examples
         const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
         const strict = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: true }
         const options = { lib: ["ES2024", "DOM", "DOM.Iterable"], types: ["node"], ...strict }
@@ -263,20 +253,19 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
 
     it.effect("serve pets from Deno", () =>
       Effect.gen(function*() {
-        const path = yield* Examples
-        const deno = (yield* Installed).programs("deno")
+        const { env, path } = yield* Examples
+        const [deno, port] = [(yield* Installed).programs("deno"), yield* freePort]
         yield* run(path, deno, ["check", "deno.ts"])
-        const port = yield* freePort
-        const env = { ...yield* startService("Rex", "Ada"), PORT: String(port) }
-        yield* Effect.forkScoped(run(path, deno, ["run", "--allow-net", "--allow-env", "deno.ts"], env))
+        const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
+        yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: String(port) }))
         yield* untilListening(port)
         assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
       }))
 
     it.effect("serve pets from workerd to ten concurrent requests on a cold isolate", () =>
       Effect.gen(function*() {
-        const env = yield* startService("Rex", "Ada")
-        const code = yield* bundleForBrowser(join(yield* Examples, "worker.ts"), { format: "esm" })
+        const { env, path } = yield* Examples
+        const code = yield* bundleForBrowser(join(path, "worker.ts"))
         const workerd = (yield* Installed).programs("workerd")
         const get = send(yield* startWorker(workerd, code, env), "")
         const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
@@ -288,12 +277,11 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
 
     it.effect.skipIf(!browser)("show pets in a page of another origin", () =>
       Effect.gen(function*() {
-        const path = yield* Examples
+        const { env, path } = yield* Examples
         const page = yield* openPage({
           "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"))]
         })
-        const env = yield* startService("Rex", "Ada")
         yield* Effect.promise(async () => {
           const show = async (key: string, outcome: string) => {
             await page.getByLabel("Service").fill(env.PETSTORE_URL)
