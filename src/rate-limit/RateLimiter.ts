@@ -87,10 +87,7 @@ export const makeStates = Effect.gen(function*() {
   return {
     get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     set(caller: Caller, state: Policy.State): void {
-      if (isKey(caller)) {
-        keys.set(caller, state)
-        return
-      }
+      if (isKey(caller)) return void keys.set(caller, state)
       // Delete and insert the address again, so that the map is ordered by last use, the oldest first.
       addresses.delete(caller)
       addresses.set(caller, state)

@@ -1,13 +1,17 @@
 /** The guarantees of a rate limiter: in memory, on a real Redis whose clock the test sets, and saved in a database. */
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import type { Command, Reply } from "../../src/rate-limit/RedisScript.ts"
 import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
@@ -101,6 +105,33 @@ describe("RateLimiter in memory", () => {
       const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
       assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
     }).pipe(Effect.provide(RateLimiter.layerMemory)))
+})
+
+describe("RateLimiter on Redis", () => {
+  it.effect("keeps its own counts when a reply arrives after it began to count on its own", () =>
+    Effect.gen(function*() {
+      const replies: Array<() => void> = []
+      const run = (_: Caller, { verb }: Command) =>
+        new Promise<Reply>((resolve) => {
+          const reply = () => resolve({ now: 0, state: {} })
+          if (verb === "probe" && replies.length === 0) reply()
+          else replies.push(reply)
+        })
+      const client = { onError: () => {}, connect: Effect.void, serverOf: () => unnamedServer, run }
+      const limiters = Layer.provide(RedisRateLimiter.layerWithoutClient, Layer.succeed(RedisClient, client))
+      const limiter = Context.get(yield* Layer.build(limiters), RateLimiter)
+      const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
+      const first = yield* charge
+      yield* until(() => replies.length === 1)
+      yield* TestClock.adjust("125 millis")
+      const second = yield* charge
+      yield* until(() => replies.length === 2)
+      yield* TestClock.adjust("125 millis")
+      assert.isTrue((yield* Fiber.join(first)).allowed)
+      for (const reply of replies) reply()
+      const others = [second, yield* charge]
+      for (const each of others) assert.isFalse((yield* Fiber.join(each)).allowed)
+    }))
 })
 
 describeOnEach(databases, "RateLimiter", (it) => {
