@@ -148,7 +148,7 @@ export const make = Effect.gen(function*() {
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
       isBusy.openUnsafe()
-      // A reply after the breaker has opened is a failure: its counts lack the requests that were counted here meanwhile.
+      // A reply after the breaker has opened is a failure: it lacks the requests that were counted here meanwhile.
       const accept = (reply: Reply) => settle(sent) && (down.has(server) ? onFailure() : onReply(reply))
       client.run(caller, command).then(accept, (error: unknown) => fail(sent, error))
     }
