@@ -7,8 +7,6 @@ import { describe as describeCause } from "../../src/observability/LogText.ts"
 import * as Certificates from "../support/Certificates.ts"
 import * as Postgres from "../support/Postgres.ts"
 
-const missing = Postgres.missing ?? Certificates.missing
-
 const makeServers = Effect.gen(function*() {
   const authority = yield* Certificates.makeAuthority
   const other = yield* Certificates.makeAuthority
@@ -69,7 +67,7 @@ const connections: ReadonlyArray<
   ["uses a Unix socket for a host that is a directory", "certified", { host: "socket" }, plain]
 ]
 
-describe.skipIf(missing !== undefined)("A connection to PostgreSQL", () => {
+describe.skipIf(Postgres.isMissing || Certificates.isMissing)("A connection to PostgreSQL", () => {
   layer(Layer.effect(Servers, makeServers), { excludeTestServices: true, timeout: 60_000 })((it) => {
     it.effect.each(connections)("%s", ([, server, parameters, expected]) =>
       Effect.gen(function*() {

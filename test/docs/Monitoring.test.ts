@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { stringify } from "yaml"
 import { readPage } from "../support/Documents.ts"
-import { alerts, missing, panels, rules, runPromtool } from "../support/Prometheus.ts"
+import { alerts, isMissing, panels, rules, runPromtool } from "../support/Prometheus.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
 const page = readPage("docs/monitoring.md")
@@ -92,7 +92,7 @@ describe("The alert rules", () => {
     assert.sameMembers(runbooks, alerts.map(({ alert }) => alert))
   })
 
-  it.effect.skipIf(missing !== undefined)("fire in their case, and no other namespace hides it or fires", () => {
+  it.effect.skipIf(isMissing)("fire in their case, and no other namespace hides it or fires", () => {
     assert.sameMembers([...new Set(cases.map(([alert]) => alert))], alerts.map(({ alert }) => alert))
     const inNamespace = (name: string, series: Series) =>
       Object.entries(series).map(([each, values]) => (
@@ -124,7 +124,7 @@ describe("The alert rules", () => {
 })
 
 describe("The dashboard", () => {
-  it.effect.skipIf(missing !== undefined)("describes each panel, and has only queries that Prometheus accepts", () => {
+  it.effect.skipIf(isMissing)("describes each panel, and has only queries that Prometheus accepts", () => {
     for (const { description, title } of panels) assert.match(description, /^.{30,}\.$/, title)
     const rules = panels.flatMap(({ targets }) => targets).map(({ expr }, index) => (
       { record: `query_${index}`, expr: expr.replaceAll("$__rate_interval", "1m") }

@@ -91,7 +91,7 @@ const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) =>
   assert.isBelow(Math.max(...durations), 10_000, "the longest response")
 }
 
-describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
+describe.skipIf(Postgres.isMissing)("While the database", () => {
   layer(Layer.effect(Deployment, makeDeployment), { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "%s, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost",
@@ -135,7 +135,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
   })
 })
 
-describe.skipIf(Postgres.missing !== undefined)("A process", () => {
+describe.skipIf(Postgres.isMissing)("A process", () => {
   it.live("accepts only a dump's keys a second after its restore", () =>
     Effect.gen(function*() {
       const { url } = yield* Postgres.run()
@@ -158,7 +158,7 @@ describe.skipIf(Postgres.missing !== undefined)("A process", () => {
       yield* Fiber.interrupt(requesting)
     }))
 
-  it.live.skipIf(PgBouncer.missing !== undefined)(
+  it.live.skipIf(PgBouncer.isMissing)(
     "behind PgBouncer rejects requests only in an outage or a lock",
     () =>
       Effect.gen(function*() {

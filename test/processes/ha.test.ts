@@ -65,9 +65,9 @@ const deploy = Effect.gen(function*() {
   return { primary, standbys, master, services, address }
 })
 
-const missing = Postgres.missing ?? Redis.missing ?? (haproxy === undefined ? "there is no haproxy" : undefined)
+const skip = Postgres.isMissing || Redis.isMissing || haproxy === undefined
 
-describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
+describe.skipIf(skip)("With the files in deploy/ha", () => {
   it.live.each(["is killed", "hangs"])(
     "no pet, id or revocation is lost when the primary %s, then Redis's master and a process",
     (loss) =>

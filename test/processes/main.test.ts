@@ -176,7 +176,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
 })
 
 const title = "A process waits until its database is reachable and writable, logs one line, and then serves requests"
-it.live.skipIf(Postgres.missing !== undefined)(title, () =>
+it.live.skipIf(Postgres.isMissing)(title, () =>
   Effect.gen(function*() {
     const primary = yield* Postgres.run()
     const standby = yield* Postgres.run({}, primary.port)

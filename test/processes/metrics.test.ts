@@ -19,8 +19,7 @@ const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<st
   return metrics
 })
 
-const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
-  process.env.TEST_DATABASE_URL === undefined
+const skip = Prometheus.isMissing || Redis.isMissing || process.env.TEST_DATABASE_URL === undefined
 
 it.live.skipIf(skip)(
   "The metrics of a process match docs/monitoring.md, the alerts and the dashboard",

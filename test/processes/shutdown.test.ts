@@ -47,7 +47,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)(
         Load.assertStatuses(load.outcomes, 200, 201)
       }))
 
-    it.live.skipIf(Redis.missing !== undefined)(
+    it.live.skipIf(Redis.isMissing)(
       "processes on one port lose at most a reset connection",
       () =>
         Effect.gen(function*() {

@@ -39,7 +39,7 @@ const onRedis = Effect.gen(function*() {
 
 const subjects = [
   { name: "memory", skip: false, layer: Layer.provide(Layer.effect(Subject, onTestClock), RateLimiter.layerMemory) },
-  { name: "Redis", skip: Redis.missing !== undefined, isLive: true, layer: Layer.effect(Subject, onRedis) }
+  { name: "Redis", skip: Redis.isMissing, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
 /** Concurrent requests of a caller, after a pause or a step of the clock. */

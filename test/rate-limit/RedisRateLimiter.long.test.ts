@@ -30,7 +30,7 @@ const faults: ReadonlyArray<readonly [name: string, Fault, left: number]> = [
   ["is a replica", (server) => [replicaOf(server, "127.0.0.1", "1"), replicaOf(server, "NO", "ONE")], 15]
 ]
 
-describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
+describe.skipIf(Redis.isMissing)("RateLimiter on one Redis", () => {
   layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "allows each process the rest of the limit that it knows while Redis %s",
@@ -170,7 +170,7 @@ const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
   return allowed
 })
 
-describe.skipIf(Redis.missing !== undefined)("RateLimiter on Redis Sentinel", () => {
+describe.skipIf(Redis.isMissing)("RateLimiter on Redis Sentinel", () => {
   it.live("counts on its own until the replica is promoted, then in the new master, and never in the old one", () =>
     Effect.gen(function*() {
       const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
@@ -201,7 +201,7 @@ const callersOfMasters = (name: string, perMaster: number) => {
   return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
 }
 
-describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", () => {
+describe.skipIf(Redis.isMissing)("RateLimiter on a Redis cluster", () => {
   layer(Layer.effect(Cluster, RedisCluster.run), { excludeTestServices: true })((it) => {
     const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
 

@@ -7,8 +7,7 @@ import * as RedisServer from "../support/Redis.ts"
 import { freePort } from "../support/Temporary.ts"
 import * as Limiters from "./Limiters.ts"
 
-const missing = RedisServer.missing ?? Certificates.missing ??
-  (RedisServer.hasTls ? undefined : "the redis-server has no TLS")
+const skip = RedisServer.isMissing || Certificates.isMissing || !RedisServer.hasTls
 
 /** Waits until a limiter counts in Redis. */
 const assertUp = (url: string) =>
@@ -34,7 +33,7 @@ const setUp = Effect.map(Certificates.makeAuthority, (authority) => {
   return { own, query: `ssl_ca_certs=${authority.cert}&${own}`, authority, serverTls }
 })
 
-describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
+describe.skipIf(skip)("A connection to Redis with TLS", () => {
   it.live("requires the right CA, the right host name, and the client certificate that the server asks for", () =>
     Effect.gen(function*() {
       const { authority, own, query, serverTls } = yield* setUp

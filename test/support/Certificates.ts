@@ -7,8 +7,7 @@ import { temporaryDirectory } from "./Temporary.ts"
 
 const program = "/usr/bin/openssl"
 
-/** Names the program that is missing on this machine for suites that make certificates. */
-export const missing: string | undefined = existsSync(program) ? undefined : "there is no openssl"
+export const isMissing = !existsSync(program)
 
 /** The files of a certificate and its private key. */
 export type Certificate = Readonly<Record<"cert" | "key", string>>

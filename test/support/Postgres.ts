@@ -14,8 +14,8 @@ import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
-/** Names the programs that are missing on this machine for suites that start PostgreSQL. */
-export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
+/** Whether this machine has no PostgreSQL to start. */
+export const isMissing = bin === undefined
 
 const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"]).toString())
 

@@ -6,8 +6,7 @@ import { readPage } from "./Documents.ts"
 
 const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSync)
 
-/** Names the program that is missing on this machine. */
-export const missing: string | undefined = promtool === undefined ? "there is no promtool" : undefined
+export const isMissing = promtool === undefined
 
 /** Runs promtool, and throws its output if it fails. */
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
