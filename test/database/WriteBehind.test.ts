@@ -12,7 +12,7 @@ it.effect("A write-behind buffer keeps and combines all values of a flush of whi
       table: "counts",
       warning: "The counts cannot be stored",
       combine: (older, newer) => older + newer,
-      write: (values) => {
+      write: (values): Effect.Effect<void, string> => {
         if (++writes === 2) return Effect.andThen(Effect.sync(() => buffer.set(2_499, 1)), Effect.fail("no"))
         return Effect.sync(() => values.forEach((value, key) => stored.set(key, (stored.get(key) ?? 0) + value)))
       }
