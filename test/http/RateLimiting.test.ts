@@ -45,12 +45,14 @@ describe("Rate limits", () => {
       yield* TestClock.adjust("1 millis")
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
 
+      yield* TestClock.adjust("30 seconds")
       yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 60)
+      // The minute's window ends before the ban, and the day's window after it.
+      yield* TestClock.adjust("40 seconds")
       const banned = yield* call("/v1/pets", { key })
-      const kept = "The API key is temporarily banned for continued requests after 429 responses. Retry in 60 seconds."
+      const kept = "The API key is temporarily banned for continued requests after 429 responses. Retry in 20 seconds."
       assertError(banned, 429, "api_key_banned", kept)
-      // The day's window does not end with the ban.
-      assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=60, "day";r=880;t=86340`)
+      assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=20, "day";r=880;t=86270`)
     }).pipe(Effect.provide(service(memory))))
 
   it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
