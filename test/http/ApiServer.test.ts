@@ -77,7 +77,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "400 invalid_request": [
     ["a very long type", post([`${json}${" ; ".repeat(5_000)}x`], "{}")],
     ["a path that does not decode", request("GET /v1/pets/x"), deprecated],
-    ["a byte order mark", post([json], `\xef\xbb\xbf${pet}`)],
+    ["a byte order mark", post([json], `\xef\xbb\xbf${pet}`), {}, "body: expected no byte order mark."],
     ["a semicolon after the path", request("GET /v1/pets;limit=1")],
     ["a malformed header", request("GET /v1/pets", ["Bad Header: 1"]), {}, "(method, URL encoding or a header)"],
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
