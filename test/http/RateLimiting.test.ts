@@ -65,7 +65,7 @@ describe("Rate limits", () => {
         [call("/nowhere", { key }), 404],
         [call("/v1/pets", { key, method: "DELETE" }), 405],
         [call("/openapi.json"), 200],
-        [send("garbage\r\n\r\n"), 400]
+        [send("GET / HTTP/3.0\r\n\r\n"), 505]
       ] as const
       for (let used = 1; used <= 60; used += requests.length) {
         for (const [index, [request, status]] of requests.entries()) {
