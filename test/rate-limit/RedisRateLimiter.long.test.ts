@@ -156,11 +156,11 @@ const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
 ) {
   const limits = { perMinute: 1_000_000, perDay }
   const allowed = new Map(callers.map((caller) => [caller, 0]))
-  const charge = Effect.fnUntraced(function*(limiter: Limiters.Limiter, caller: Caller) {
-    const decision = yield* limiter.charge(caller, limits)
-    if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
-    yield* Effect.sleep("20 millis")
-  })
+  // The load does not end between a decision and its count.
+  const charge = (limiter: Limiters.Limiter, caller: Caller) =>
+    Effect.map(limiter.charge(caller, limits), (decision) => {
+      if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
+    }).pipe(Effect.uninterruptible, Effect.andThen(Effect.sleep("20 millis")))
   const charges = limiters.flatMap((limiter) => callers.map((caller) => Effect.forever(charge(limiter, caller))))
   const untilUsedUp = Effect.forEach(
     callers,
