@@ -86,9 +86,19 @@ describe("The service", () => {
       const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
       const before = yield* remaining
       const [socket] = yield* openConnections(port, 1, { bytes: request("GET /v1/pets", "Authorization: Bearer a") })
-      yield* until(() => lookups === 1)
+      yield* until(() => lookups > 0)
       socket?.resetAndDestroy()
       assert.strictEqual(yield* remaining, before - 2)
+    }).pipe(Effect.provide(service(neverVerifies))))
+
+  it.effect("closes a connection when more than 64 KiB wait behind its first request", () =>
+    Effect.gen(function*() {
+      const { send } = yield* Service
+      const large = request("GET /", `X: ${"x".repeat(15_000)}`)
+      // The server counts from the read that had the second request: 100 KB after the first 64 KiB.
+      const bytes = request("GET /v1/pets", "Authorization: Bearer a") + large.repeat(11)
+      const response = yield* Effect.catchDefect(send(bytes), () => Effect.undefined)
+      assert.isEmpty(response?.text ?? "")
     }).pipe(Effect.provide(service(neverVerifies))))
 
   /** The size of a page, of which 17 are more than the buffers of both sockets hold. */
