@@ -239,6 +239,7 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],
   [error(400, "later"), "UndeclaredError", /^Later\.$/, false],
   [error(599, "later"), "UndeclaredError", /^Later\.$/, true],
+  [error(505, "later"), "UndeclaredError", /^Later\.$/, false],
   // Known errors that `list` does not declare.
   [error(403, "forbidden"), "UndeclaredError", /^Later\.$/, false],
   [error(404, "not_found"), "UndeclaredError", /^Later\.$/, false],

@@ -13,7 +13,7 @@ const get = request("GET /")
 const find = request("GET /v1/pets/1", "KEY")
 const closes = "Connection: close"
 const chunked = "Transfer-Encoding: chunked"
-const pieces = "1\r\n \r\n".repeat(65_000)
+const [fewChunks, manyChunks] = [4_000, 4_200].map((count) => "1\r\n \r\n".repeat(count))
 
 /** The stores in memory, where each read of one pet takes some turns of the event loop. */
 const slowStore = memoryWith(({ find }) => ({
@@ -21,14 +21,18 @@ const slowStore = memoryWith(({ find }) => ({
 }))
 
 layer(service(slowStore))("A connection", (it) => {
-  const create = request("POST /v1/pets", "KEY", "Content-Type: application/json", chunked)
+  const create = (...fields: ReadonlyArray<string>) =>
+    request("POST /v1/pets", "KEY", "Content-Type: application/json", ...fields)
+  const unknown = request("POST /a", chunked)
   const seventeen = find.repeat(16) + request("GET /v1/pets/1", "KEY", closes)
   const upgrade = request("GET /", "Connection: Upgrade", "Upgrade: x")
   const staysOpen = { drip: " ", allowHalfOpen: true }
   it.effect.each<readonly [string, string, statuses: ReadonlyArray<number>, text: string, typeof staysOpen?]>([
     ["processes one request and queues sixteen behind it", seventeen, Array(17).fill(404), "There is no pet"],
-    ["gets 413 for a body in more chunks than its bytes need", create + pieces, [413], "chunks"],
-    ["is closed after an error if the body has too many chunks", request("POST /a", chunked) + pieces + get, [404], ""],
+    ["gets 413 for a body in over 4,096 chunks", create(chunked) + manyChunks, [413], "4,096 chunks"],
+    ["accepts a body in fewer chunks", create(chunked, closes) + fewChunks + "0\r\n\r\n", [400], "valid JSON"],
+    ["is closed after a 413", create("Content-Length: 65537"), [413], "payload_too_large"],
+    ["is closed after an error if the body has too many chunks", unknown + manyChunks + get, [404], ""],
     ["ends after the response to a request that asks for an upgrade", upgrade + get, [200], ""],
     ["is closed after a client error, even if the client does not close", request("CONNECT a:1"), [405], "", staysOpen]
   ])("%s", ([, bytes, statuses, text, options]) =>
