@@ -1,6 +1,6 @@
 /**
  * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout, a lost connection or a
- * server error opens the breaker, and commands then fail at once. A successful probe closes it.
+ * server error opens the breaker. Commands in flight and later ones then fail at once. A successful probe closes it.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
@@ -104,6 +104,9 @@ export const make = Effect.gen(function*() {
   const setDown = (server: string, caller: Caller, cause: unknown): void => {
     if (down.has(server)) return
     down.add(server)
+    // Fail the commands in flight too. A later reply would lack the requests that this process counts from now on.
+    for (const command of inFlight) if (command.server === server) fail(command, cause)
+
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 
@@ -114,8 +117,8 @@ export const make = Effect.gen(function*() {
   }
   const fail = (command: InFlight, cause: unknown): void => {
     if (!settle(command)) return
-    if (!isCommandError(cause)) setDown(command.server, command.caller, cause)
     command.onFailure()
+    if (!isCommandError(cause)) setDown(command.server, command.caller, cause)
   }
   const tick = Effect.sync(() => {
     ticks++
@@ -141,16 +144,14 @@ export const make = Effect.gen(function*() {
 
   return {
     isUp: (): boolean => down.size === 0,
-    /** Calls `onFailure` if Redis is down or the command fails. Redis may still run the command later. */
+    /** Calls `onFailure` if Redis is down or the command fails. Redis may have run the command, or may run it later. */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
       if (down.has(server)) return onFailure()
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
       isBusy.openUnsafe()
-      // A reply after the breaker has opened is a failure: it lacks the requests that were counted here meanwhile.
-      const accept = (reply: Reply) => settle(sent) && (down.has(server) ? onFailure() : onReply(reply))
-      client.run(caller, command).then(accept, (error: unknown) => fail(sent, error))
+      client.run(caller, command).then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
     }
   }
 })

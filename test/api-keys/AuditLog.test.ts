@@ -1,6 +1,6 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Option, Stream } from "effect"
+import { DateTime, Duration, Effect, Option, Redacted, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -47,6 +47,10 @@ describeOnEach(stores, "The audit log", (it, store) => {
 
       // The write of the ban takes real time, while the test clock stands still.
       const entries = yield* Effect.repeat(walk(100, { key: id }), { until: ({ length }) => length > 4 })
+      for (const { keyId } of entries) assert.strictEqual(keyId, id)
+      for (const { key } of [issued, rotated]) {
+        assert.notInclude(JSON.stringify(entries), Redacted.value(key).slice(4, -4))
+      }
       const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
       const expiresAt = DateTime.formatIso(at(60))
       const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000, expiresAt }

@@ -135,17 +135,20 @@ describe("PetstoreClient with the service in memory", () => {
     assert.match(request?.headers["traceparent"] ?? "", traceparent)
   })
 
-  testOnService("sends one request until a response, even if queued calls are interrupted", function*(client, service) {
-    yield* service.becomeSlow("1 second")
-    const first = yield* Effect.forkChild(client.list())
-    const queued = yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
-    yield* TestClock.adjust("100 millis")
-    yield* Fiber.interrupt(queued)
-    yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
-    yield* TestClock.adjust("100 millis")
-    assert.lengthOf(yield* service.sentRequests, 1)
-    yield* Fiber.interrupt(first)
-  })
+  testOnService(
+    "sends one request until the first response, even if queued calls are interrupted",
+    function*(client, service) {
+      yield* service.becomeSlow("1 second")
+      const first = yield* Effect.forkChild(client.list())
+      const queued = yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
+      yield* TestClock.adjust("100 millis")
+      yield* Fiber.interrupt(queued)
+      yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
+      yield* TestClock.adjust("100 millis")
+      assert.lengthOf(yield* service.sentRequests, 1)
+      yield* Fiber.interrupt(first)
+    }
+  )
 
   it.effect.each([[150, 1, 0], [150, 10, 0], [300, 300, 0], [300, 300, 3]] as const)(
     "gets no ban for %s calls, %s at once, %s with a lost response, on a key of 60 requests a minute",
@@ -278,7 +281,7 @@ describe("PetstoreClient with a failing service", () => {
       assert.deepStrictEqual([requests.length, seconds], [3, 23])
     }))
 
-  it.effect("ignores the limits of the address", () =>
+  it.effect("ignores rate limit headers of the address", () =>
     Effect.gen(function*() {
       const ofKey = { "x-ratelimit-limit": "60", "x-ratelimit-remaining": "59", "x-ratelimit-reset": "60" }
       const ofAddress = { ...ofKey, "x-ratelimit-remaining": "0", "x-ratelimit-scope": "address" }
@@ -310,18 +313,21 @@ describe("PetstoreClient with a failing service", () => {
     }))
 
   // The service may have issued the key before the 503.
-  const interrupted = [["nothing", "Unreachable"], [busy, "ServiceUnavailable"]] as const
-  it.effect.each(interrupted)("retries only the GET requests of AdminClient after %s", (row) =>
-    Effect.gen(function*() {
-      const [reply, reason] = row
-      const read = yield* withReplies([reply, pets], (_, { list }) => list())
-      assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
-      const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
-      assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, 1])
-    }))
+  const uncertainReplies = [["nothing", "Unreachable"], [busy, "ServiceUnavailable"]] as const
+  it.effect.each(uncertainReplies)(
+    "retries only the GET requests of AdminClient after %s",
+    (row) =>
+      Effect.gen(function*() {
+        const [reply, reason] = row
+        const read = yield* withReplies([reply, pets], (_, { list }) => list())
+        assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
+        const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
+        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, 1])
+      })
+  )
 
-  const tooSlow: ReadonlyArray<Reply> = ["never", busy]
-  it.effect.each(tooSlow)("fails at its timeout, and sends nothing more: %s", (reply) =>
+  const failingReplies: ReadonlyArray<Reply> = ["never", busy]
+  it.effect.each(failingReplies)("fails at its timeout, and sends nothing more: %s", (reply) =>
     Effect.gen(function*() {
       const calls = ({ list }: PetstoreClient["Service"]) =>
         Effect.replicateEffect(Effect.flip(list()), 100, { concurrency: "unbounded" })

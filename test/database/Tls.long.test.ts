@@ -67,7 +67,7 @@ const connections: ReadonlyArray<
   ["uses a Unix socket for a host that is a directory", "certified", { host: "socket" }, plain]
 ]
 
-describe.skipIf(Postgres.isMissing || Certificates.isMissing)("A connection to PostgreSQL", () => {
+describe.skipIf(!Postgres.isInstalled || !Certificates.isInstalled)("A connection to PostgreSQL", () => {
   layer(Layer.effect(Servers, makeServers), { excludeTestServices: true, timeout: 60_000 })((it) => {
     it.effect.each(connections)("%s", ([, server, parameters, expected]) =>
       Effect.gen(function*() {

@@ -111,7 +111,7 @@ describe("The blocks of", () => {
       block.language in programs && block.notRun === undefined
     )
     if (blocks.length === 0) continue
-    const isSkipped = page === "docs/upgrade.md" && Postgres.isMissing
+    const isSkipped = page === "docs/upgrade.md" && !Postgres.isInstalled
     it.live.skipIf(isSkipped)(`${page} print what the page shows`, () =>
       Effect.gen(function*() {
         const service = yield* startService(page)

@@ -29,6 +29,7 @@ describe.each(documents)("The page %s", (document) => {
     for (const [, name = ""] of text.matchAll(/`((?:[\w.-]+\/)+[\w.-]+\.(?:ts|md|yaml))`/g)) {
       assert.isTrue(existsSync(join(root, name)) || existsSync(join(root, "src", name)), name)
     }
+    for (const [name] of text.matchAll(/\btest\/[\w./-]+\.ts/g)) assert.isTrue(existsSync(join(root, name)), name)
     const { scripts } = JSON.parse(readPage("package.json"))
     for (const [, name = ""] of text.matchAll(/npm run ([\w:]+)/g)) assert.property(scripts, name)
     const links = [...withoutCode(text).matchAll(/\]\(([^)]*)\)/g)].map(([, link = ""]) => link)

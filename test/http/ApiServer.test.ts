@@ -43,6 +43,7 @@ const allowed = (origin: string | null) => ({ "vary": "Origin", "access-control-
 const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 const accepted = { "access-control-allow-methods": ofPets.allow, "access-control-allow-headers": acceptedNames }
 const halfKey = "Authorization: Bearer psk_x"
+const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
 const invalidToken = { "www-authenticate": `Bearer error="invalid_token"` }
 const keyForm = "one idempotency key of 1 to 255 visible ASCII characters"
 const tooLarge = "The URL and the headers together are larger than 16 KiB"
@@ -96,10 +97,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a coding in HTTP/1.0", message("GET /v1/pets HTTP/1.0", [keepAlive, "Transfer-Encoding: gzip", "KEY"])],
     ["Content-Length with chunks", post([chunked], "0\r\n\r\n")]
   ],
-  "401 missing_api_key": [["no key to getPet", request("GET /v1/pets/1", []), {
-    ...deprecated,
-    "www-authenticate": "Bearer"
-  }]],
+  "401 missing_api_key": [["no key to getPet", request("GET /v1/pets/1", []), noCredential]],
   "401 invalid_api_key": [
     ["half a key", request("GET /v1/pets", [halfKey]), invalidToken, "The API key is incomplete or mistyped."]
   ],

@@ -63,7 +63,7 @@ describe("A slot", () => {
       }
     }))
 
-  it.effect("is taken by a request once its body has arrived, and one that waits for a second gets 503", () =>
+  it.effect("is taken only once the body has arrived, and a request that waits one second gets 503", () =>
     Effect.gen(function*() {
       const client = yield* HttpClient.HttpClient
       const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
@@ -78,10 +78,13 @@ describe("A slot", () => {
       const served = yield* get("")
       yield* TestClock.adjust("1 second")
       assert.strictEqual((yield* Fiber.join(served)).status, 200)
-      yield* Effect.replicateEffect(get("/1"), maxRunning)
+      const [busy] = yield* Effect.replicateEffect(get("/1"), maxRunning)
       const waiting = yield* get("")
       yield* TestClock.adjust("1 second")
       const { headers, status } = yield* Fiber.join(waiting)
       assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
+      const next = yield* get("")
+      yield* Fiber.interrupt(busy ?? assert.fail())
+      assert.strictEqual((yield* Fiber.join(next)).status, 200)
     }).pipe(Effect.provide(Layer.provideMerge(layerService, Layer.merge(neverFinds, RateLimiter.layerMemory)))))
 })

@@ -13,6 +13,8 @@ const get = request("GET /")
 const find = request("GET /v1/pets/1", "KEY")
 const closes = "Connection: close"
 const chunked = "Transfer-Encoding: chunked"
+const long = "x".repeat(15_000)
+const large = request("GET /", `X: ${long}`)
 const [fewChunks, manyChunks] = [4_000, 4_200].map((count) => "1\r\n \r\n".repeat(count))
 
 /** The stores in memory, where each read of one pet takes some turns of the event loop. */
@@ -24,13 +26,16 @@ layer(service(slowStore))("A connection", (it) => {
   const create = (...fields: ReadonlyArray<string>) =>
     request("POST /v1/pets", "KEY", "Content-Type: application/json", ...fields)
   const unknown = request("POST /a", chunked)
+  const petInChunks = `1d\r\n{"name":"Rex","categoryId":1}\r\n${fewChunks}0\r\n\r\n`
+  const served = [404, 200, 200, 200]
   const seventeen = find.repeat(16) + request("GET /v1/pets/1", "KEY", closes)
   const upgrade = request("GET /", "Connection: Upgrade", "Upgrade: x")
   const staysOpen = { drip: " ", allowHalfOpen: true }
   it.effect.each<readonly [string, string, statuses: ReadonlyArray<number>, text: string, typeof staysOpen?]>([
     ["processes one request and queues sixteen behind it", seventeen, Array(17).fill(404), "There is no pet"],
+    ["queues 45 KB behind a request", find + large.repeat(2) + request("GET /", closes, `X: ${long}`), served, ""],
     ["gets 413 for a body in over 4,096 chunks", create(chunked) + manyChunks, [413], "4,096 chunks"],
-    ["accepts a body in fewer chunks", create(chunked, closes) + fewChunks + "0\r\n\r\n", [400], "valid JSON"],
+    ["accepts a body in fewer chunks", create(chunked, closes) + petInChunks, [201], "Rex"],
     ["is closed after a 413", create("Content-Length: 65537"), [413], "payload_too_large"],
     ["is closed after an error if the body has too many chunks", unknown + manyChunks + get, [404], ""],
     ["ends after the response to a request that asks for an upgrade", upgrade + get, [200], ""],
@@ -80,30 +85,38 @@ layer(service(slowStore))("A connection", (it) => {
 })
 
 describe("The service", () => {
-  let lookups = 0
-  const verify = () => Effect.suspend(() => (lookups++, Effect.never))
-  const neverVerifies = Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => {} }), memory)
+  /** The stores in memory, where the lookup of a key never ends. `counts` has those that began and were interrupted. */
+  const neverVerifies = () => {
+    const counts = { lookups: 0, interrupted: 0 }
+    const verify = () => {
+      counts.lookups++
+      return Effect.onInterrupt(Effect.never, () => Effect.sync(() => counts.interrupted++))
+    }
+    return { counts, store: Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => {} }), memory) }
+  }
 
-  it.effect("charges a request to its address if the client resets the connection before the response", () =>
-    Effect.gen(function*() {
+  it.effect("charges a request to its address if the client resets the connection before the response", () => {
+    const { counts, store } = neverVerifies()
+    return Effect.gen(function*() {
       const { call, port } = yield* Service
       const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
       const before = yield* remaining
       const [socket] = yield* openConnections(port, 1, { bytes: request("GET /v1/pets", "Authorization: Bearer a") })
-      yield* until(() => lookups === 1)
+      yield* until(() => counts.lookups === 1)
       socket?.resetAndDestroy()
+      yield* until(() => counts.interrupted === 1)
       assert.strictEqual(yield* remaining, before - 2)
-    }).pipe(Effect.provide(service(neverVerifies))))
+    }).pipe(Effect.provide(service(store)))
+  })
 
   it.effect("closes a connection when more than 64 KiB wait behind its first request", () =>
     Effect.gen(function*() {
       const { send } = yield* Service
-      const large = request("GET /", `X: ${"x".repeat(15_000)}`)
-      // The server counts from the read that had the second request: 100 KB after the first 64 KiB.
+      // The server starts counting after the read (at most 64 KiB) that contains the second request.
       const bytes = request("GET /v1/pets", "Authorization: Bearer a") + large.repeat(11)
       const response = yield* Effect.catchDefect(send(bytes), () => Effect.undefined)
       assert.isEmpty(response?.text ?? "")
-    }).pipe(Effect.provide(service(neverVerifies))))
+    }).pipe(Effect.provide(service(neverVerifies().store))))
 
   /** The size of a page, of which 17 are more than the buffers of both sockets hold. */
   const pageSize = 2_000_000

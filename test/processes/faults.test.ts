@@ -91,7 +91,7 @@ const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) =>
   assert.isBelow(Math.max(...durations), 10_000, "the longest response")
 }
 
-describe.skipIf(Postgres.isMissing)("While the database", () => {
+describe.skipIf(!Postgres.isInstalled)("While the database", () => {
   layer(Layer.effect(Deployment, makeDeployment), { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "%s, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost",
@@ -135,8 +135,8 @@ describe.skipIf(Postgres.isMissing)("While the database", () => {
   })
 })
 
-describe.skipIf(Postgres.isMissing)("A process", () => {
-  it.live("accepts only a dump's keys a second after its restore", () =>
+describe.skipIf(!Postgres.isInstalled)("A process", () => {
+  it.live("accepts only the restored keys one second after a restore", () =>
     Effect.gen(function*() {
       const { url } = yield* Postgres.run()
       const service = yield* start({ DATABASE_URL: url })
@@ -158,8 +158,8 @@ describe.skipIf(Postgres.isMissing)("A process", () => {
       yield* Fiber.interrupt(requesting)
     }))
 
-  it.live.skipIf(PgBouncer.isMissing)(
-    "behind PgBouncer rejects requests only in an outage or a lock",
+  it.live.skipIf(!PgBouncer.isInstalled)(
+    "behind PgBouncer responds with 503 only during an outage or a lock, and loses no pet",
     () =>
       Effect.gen(function*() {
         const postgres = yield* Postgres.run()

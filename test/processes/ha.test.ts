@@ -65,7 +65,7 @@ const deploy = Effect.gen(function*() {
   return { primary, standbys, master, services, address }
 })
 
-const skip = Postgres.isMissing || Redis.isMissing || haproxy === undefined
+const skip = !Postgres.isInstalled || !Redis.isInstalled || haproxy === undefined
 
 describe.skipIf(skip)("With the files in deploy/ha", () => {
   it.live.each(["is killed", "hangs"])(

@@ -19,7 +19,7 @@ const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<st
   return metrics
 })
 
-const skip = Prometheus.isMissing || Redis.isMissing || process.env.TEST_DATABASE_URL === undefined
+const skip = !Prometheus.isInstalled || !Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined
 
 it.live.skipIf(skip)(
   "The metrics of a process match docs/monitoring.md, the alerts and the dashboard",

@@ -30,7 +30,7 @@ const faults: ReadonlyArray<readonly [name: string, Fault, left: number]> = [
   ["is a replica", (server) => [replicaOf(server, "127.0.0.1", "1"), replicaOf(server, "NO", "ONE")], 15]
 ]
 
-describe.skipIf(Redis.isMissing)("RateLimiter on one Redis", () => {
+describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
   layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "allows each process the rest of the limit that it knows while Redis %s",
@@ -146,7 +146,7 @@ const callersNamed = (name: string, length: number) =>
 
 /**
  * Charges each caller through both limiters during `failover`, and then until it has used its limit. Returns the number
- * of allowed requests of each. No load lasts for a day, which its limits are for.
+ * of allowed requests of each. The limit is per day, so no window ends during a test.
  */
 const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
   limiters: readonly [Limiters.Limiter, Limiters.Limiter],
@@ -156,7 +156,7 @@ const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
 ) {
   const limits = { perMinute: 1_000_000, perDay }
   const allowed = new Map(callers.map((caller) => [caller, 0]))
-  // The load does not end between a decision and its count.
+  // Uninterruptible: the end of the load loses no decision.
   const charge = (limiter: Limiters.Limiter, caller: Caller) =>
     Effect.map(limiter.charge(caller, limits), (decision) => {
       if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
@@ -170,7 +170,7 @@ const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
   return allowed
 })
 
-describe.skipIf(Redis.isMissing)("RateLimiter on Redis Sentinel", () => {
+describe.skipIf(!Redis.isInstalled)("RateLimiter on Redis Sentinel", () => {
   it.live("counts on its own until the replica is promoted, then in the new master, and never in the old one", () =>
     Effect.gen(function*() {
       const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
@@ -201,7 +201,7 @@ const callersOfMasters = (name: string, perMaster: number) => {
   return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
 }
 
-describe.skipIf(Redis.isMissing)("RateLimiter on a Redis cluster", () => {
+describe.skipIf(!Redis.isInstalled)("RateLimiter on a Redis cluster", () => {
   layer(Layer.effect(Cluster, RedisCluster.run), { excludeTestServices: true })((it) => {
     const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
 

@@ -7,7 +7,7 @@ import * as RedisServer from "../support/Redis.ts"
 import { freePort } from "../support/Temporary.ts"
 import * as Limiters from "./Limiters.ts"
 
-const skip = RedisServer.isMissing || Certificates.isMissing || !RedisServer.hasTls
+const skip = !RedisServer.isInstalled || !Certificates.isInstalled || !RedisServer.hasTls
 
 /** Waits until a limiter counts in Redis. */
 const assertUp = (url: string) =>

@@ -7,7 +7,7 @@ import { temporaryDirectory } from "./Temporary.ts"
 
 const program = "/usr/bin/openssl"
 
-export const isMissing = !existsSync(program)
+export const isInstalled = existsSync(program)
 
 /** The files of a certificate and its private key. */
 export type Certificate = Readonly<Record<"cert" | "key", string>>

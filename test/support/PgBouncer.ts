@@ -12,7 +12,7 @@ import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 
-export const isMissing = program === undefined
+export const isInstalled = program !== undefined
 
 /** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
@@ -39,7 +39,7 @@ export const run = Effect.fnUntraced(function*(serverUrl: string, mode: "session
 /** The service's stores on a new database behind PgBouncer, as `DATABASE_URL` opens them. */
 export const stores = (["session", "transaction"] as const).map((mode) => ({
   name: `PostgreSQL behind PgBouncer in ${mode} mode`,
-  skip: process.env.TEST_DATABASE_URL === undefined || isMissing,
+  skip: process.env.TEST_DATABASE_URL === undefined || !isInstalled,
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
     return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(

@@ -14,8 +14,7 @@ import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
-/** Whether this machine has no PostgreSQL to start. */
-export const isMissing = bin === undefined
+export const isInstalled = bin !== undefined
 
 const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"]).toString())
 

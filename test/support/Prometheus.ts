@@ -6,7 +6,7 @@ import { readPage } from "./Documents.ts"
 
 const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSync)
 
-export const isMissing = promtool === undefined
+export const isInstalled = promtool !== undefined
 
 /** Runs promtool, and throws its output if it fails. */
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>

@@ -17,7 +17,7 @@ const fakeTime = ["x86_64", "aarch64"].map((machine) => [
   `/lib/${machine}-linux-gnu/libc_malloc_debug.so.0`
 ]).find((files) => files.every(existsSync))
 
-export const isMissing = server === undefined || fakeTime === undefined
+export const isInstalled = server !== undefined && fakeTime !== undefined
 
 /** In memory, because a cluster node that waits for a slow disk replies to no command. */
 const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()

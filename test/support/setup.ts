@@ -21,9 +21,9 @@ const suites: ReadonlyArray<readonly [name: string, canRun: boolean, enabledBy: 
   ["the explorer page and the console", browser !== undefined, "apt-get install chromium"],
   ["replacement of processes behind a balancer", haproxy !== undefined, "apt-get install haproxy"],
   ["a full disk", mayMount, "root, who can mount a small one"],
-  ["faults of PostgreSQL", !Postgres.isMissing, "apt-get install postgresql"],
-  ["suites behind PgBouncer", !PgBouncer.isMissing, "apt-get install pgbouncer"],
-  ["suites on Redis", !Redis.isMissing, "apt-get install redis-server libfaketime"]
+  ["faults of PostgreSQL", Postgres.isInstalled, "apt-get install postgresql"],
+  ["suites behind PgBouncer", PgBouncer.isInstalled, "apt-get install pgbouncer"],
+  ["suites on Redis", Redis.isInstalled, "apt-get install redis-server libfaketime"]
 ]
 
 /** Fails in CI if a suite cannot run. The returned function runs at the end, and prints the table of skipped suites. */
