@@ -106,7 +106,6 @@ export const make = Effect.gen(function*() {
     down.add(server)
     // Fail the commands in flight too. A later reply would lack the requests that this process counts from now on.
     for (const command of inFlight) if (command.server === server) fail(command, cause)
-
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 

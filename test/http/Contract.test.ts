@@ -1,8 +1,8 @@
 /** Tests SPEC §4, §5 and §7 over a socket, byte by byte, and the operations on every store. */
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { assertError, assertSuccess } from "../support/Assertions.ts"
-import { memory, stores } from "../support/Databases.ts"
+import { describeOnEach, memory, stores } from "../support/Databases.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import { Service, service } from "../support/Service.ts"
 import type { ReceivedResponse } from "../support/Sockets.ts"
@@ -84,101 +84,99 @@ const unknownFields = [
 
 const validNames = ["", " ", "'; -- 9007199254740993", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
 
-for (const store of [...stores, ...PgBouncer.stores]) {
-  describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {
-    layer(service(store.layer))((it) => {
-      it.effect("lists, creates and gets pets as SPEC §4 shows them", () =>
-        Effect.gen(function*() {
-          const { get, post } = yield* newClient
-          assertSuccess(yield* get("/v1/pets"), 200, "[]")
-          const first = `{"id":1,"name":"Rex","categoryId":2,"status":"available"}`
-          assertSuccess(yield* post(`{"name":"Rex","categoryId":2,"status":"available"}`), 201, first)
-          const second = `{"id":2,"name":"Tom","categoryId":3}`
-          assertSuccess(yield* post(`{"name":"Tom","categoryId":3,"unknown":[]}`), 201, second)
-          assertSuccess(yield* get("/v1/pets/1"), 200, first)
-          assertSuccess(yield* get("/v1/pets"), 200, `[${first},${second}]`)
-          assertSuccess(yield* get("/v1/pets?limit=1"), 200, `[${first}]`)
-          assertSuccess(yield* get("/v1/pets?status=available&limit=100"), 200, `[${first}]`)
-          assertSuccess(yield* get("/v1/pets?status=sold"), 200, "[]")
-          for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
-            assertError(yield* get(`/v1/pets/${id}`), 404, "not_found")
-          }
-        }))
+const services = [...stores, ...PgBouncer.stores].map((store) => ({ ...store, layer: service(store.layer) }))
 
-      it.effect("links each page to the next with its filter and limit, while the table grows", () =>
-        Effect.gen(function*() {
-          const { get, post } = yield* newClient
-          const name = `listed ${Math.random()}`
-          for (let i = 0; i < 11; i++) yield* post(`{"name":"${name}","categoryId":${i},"status":"pending"}`)
-          const listed: Array<{ readonly name: string; readonly categoryId: number }> = []
-          for (let next: string | undefined = "/v1/pets?status=pending&limit=3"; next !== undefined;) {
-            const page: ReceivedResponse = yield* get(next)
-            const pets = JSON.parse(page.text)
-            listed.push(...pets)
-            next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(page.headers.get("link") ?? "")?.[1]
-            if (next === undefined) break
-            assert.include(next, "limit=3&status=pending&cursor=")
-            // The cursor works with another limit and without the filter.
-            const { text } = yield* get(next.replace("limit=3&status=pending", "limit=1"))
-            assert.isAbove(JSON.parse(text)[0].id, pets.at(-1).id)
-            assert.lengthOf(pets, 3)
-            if (listed.length < 9) yield* post(`{"name":"late","categoryId":1,"status":"pending"}`)
-          }
-          const categories = listed.filter((pet) => pet.name === name).map(({ categoryId }) => categoryId)
-          assert.deepStrictEqual(categories, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-          assert.isNull((yield* get("/v1/pets?limit=100")).headers.get("link"))
-        }))
+describeOnEach(services, "The contract", (it) => {
+  it.effect("lists, creates and gets pets as SPEC §4 shows them", () =>
+    Effect.gen(function*() {
+      const { get, post } = yield* newClient
+      assertSuccess(yield* get("/v1/pets"), 200, "[]")
+      const first = `{"id":1,"name":"Rex","categoryId":2,"status":"available"}`
+      assertSuccess(yield* post(`{"name":"Rex","categoryId":2,"status":"available"}`), 201, first)
+      const second = `{"id":2,"name":"Tom","categoryId":3}`
+      assertSuccess(yield* post(`{"name":"Tom","categoryId":3,"unknown":[]}`), 201, second)
+      assertSuccess(yield* get("/v1/pets/1"), 200, first)
+      assertSuccess(yield* get("/v1/pets"), 200, `[${first},${second}]`)
+      assertSuccess(yield* get("/v1/pets?limit=1"), 200, `[${first}]`)
+      assertSuccess(yield* get("/v1/pets?status=available&limit=100"), 200, `[${first}]`)
+      assertSuccess(yield* get("/v1/pets?status=sold"), 200, "[]")
+      for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
+        assertError(yield* get(`/v1/pets/${id}`), 404, "not_found")
+      }
+    }))
 
-      it.effect("creates one pet for one Idempotency-Key, quoted or not, and marks each replay of its response", () =>
-        Effect.gen(function*() {
-          const [{ post }, other] = [yield* newClient, yield* newClient]
-          const pet = `{"name":"once","categoryId":1}`
-          const create = (idempotencyKey: string, body = pet) => post(body, { "idempotency-key": idempotencyKey })
-          const isReplay = ({ headers }: ReceivedResponse) => headers.get("idempotent-replayed")
-          const concurrent = yield* Effect.all(Array.from({ length: 20 }, () => create("a-1")), { concurrency: 20 })
-          assert.sameMembers(concurrent.map(isReplay), [null, ...Array(19).fill("true")])
-          const later = [yield* create(`"a-1"`), yield* create("a-1", `{"categoryId":1.0,"name":"once"}`)]
-          assert.deepStrictEqual(later.map(isReplay), ["true", "true"])
-          const [first = yield* create("a-1")] = concurrent
-          for (const response of [...concurrent, ...later]) {
-            assertSuccess(response, 201, first.text)
-            assert.strictEqual(response.headers.get("location"), `/v1/pets/${JSON.parse(first.text).id}`)
-          }
-          const reused = yield* create("a-1", `{"name":"twice","categoryId":1}`)
-          assertError(reused, 422, "idempotency_key_reused")
-          const ofOtherKey = yield* other.post(pet, { "idempotency-key": "a-1" })
-          assert.notStrictEqual(ofOtherKey.text, first.text)
-          assert.deepStrictEqual([reused, ofOtherKey].map(isReplay), [null, null])
-          for (const invalid of ["", `""`, "x".repeat(256), "a b", `"a`]) {
-            assertError(yield* create(invalid), 400, "invalid_request", "header.idempotency-key")
-          }
-          assert.strictEqual((yield* create("x".repeat(255))).status, 201)
-        }))
+  it.effect("links each page to the next with its filter and limit, while the table grows", () =>
+    Effect.gen(function*() {
+      const { get, post } = yield* newClient
+      const name = `listed ${Math.random()}`
+      for (let i = 0; i < 11; i++) yield* post(`{"name":"${name}","categoryId":${i},"status":"pending"}`)
+      const listed: Array<{ readonly name: string; readonly categoryId: number }> = []
+      for (let next: string | undefined = "/v1/pets?status=pending&limit=3"; next !== undefined;) {
+        const page: ReceivedResponse = yield* get(next)
+        const pets = JSON.parse(page.text)
+        listed.push(...pets)
+        next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(page.headers.get("link") ?? "")?.[1]
+        if (next === undefined) break
+        assert.include(next, "limit=3&status=pending&cursor=")
+        // The cursor works with another limit and without the filter.
+        const { text } = yield* get(next.replace("limit=3&status=pending", "limit=1"))
+        assert.isAbove(JSON.parse(text)[0].id, pets.at(-1).id)
+        assert.lengthOf(pets, 3)
+        if (listed.length < 9) yield* post(`{"name":"late","categoryId":1,"status":"pending"}`)
+      }
+      const categories = listed.filter((pet) => pet.name === name).map(({ categoryId }) => categoryId)
+      assert.deepStrictEqual(categories, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+      assert.isNull((yield* get("/v1/pets?limit=100")).headers.get("link"))
+    }))
 
-      it.effect("keeps every digit of 64-bit integers, in any JSON notation", () =>
-        Effect.gen(function*() {
-          const { get, post } = yield* newClient
-          for (const [sent, returned] of integers) {
-            const created = yield* post(`{"name":"n","categoryId":${sent}}`)
-            const id = /"id":(\d+)/.exec(created.text)?.[1]
-            assertSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${returned}}`)
-            assertSuccess(yield* get(`/v1/pets/${id}`), 200, created.text)
-          }
-        }))
+  it.effect("creates one pet for one Idempotency-Key, quoted or not, and marks each replay of its response", () =>
+    Effect.gen(function*() {
+      const [{ post }, other] = [yield* newClient, yield* newClient]
+      const pet = `{"name":"once","categoryId":1}`
+      const create = (idempotencyKey: string, body = pet) => post(body, { "idempotency-key": idempotencyKey })
+      const isReplay = ({ headers }: ReceivedResponse) => headers.get("idempotent-replayed")
+      const concurrent = yield* Effect.all(Array.from({ length: 20 }, () => create("a-1")), { concurrency: 20 })
+      assert.sameMembers(concurrent.map(isReplay), [null, ...Array(19).fill("true")])
+      const later = [yield* create(`"a-1"`), yield* create("a-1", `{"categoryId":1.0,"name":"once"}`)]
+      assert.deepStrictEqual(later.map(isReplay), ["true", "true"])
+      const [first = yield* create("a-1")] = concurrent
+      for (const response of [...concurrent, ...later]) {
+        assertSuccess(response, 201, first.text)
+        assert.strictEqual(response.headers.get("location"), `/v1/pets/${JSON.parse(first.text).id}`)
+      }
+      const reused = yield* create("a-1", `{"name":"twice","categoryId":1}`)
+      assertError(reused, 422, "idempotency_key_reused")
+      const ofOtherKey = yield* other.post(pet, { "idempotency-key": "a-1" })
+      assert.notStrictEqual(ofOtherKey.text, first.text)
+      assert.deepStrictEqual([reused, ofOtherKey].map(isReplay), [null, null])
+      for (const invalid of ["", `""`, "x".repeat(256), "a b", `"a`]) {
+        assertError(yield* create(invalid), 400, "invalid_request", "header.idempotency-key")
+      }
+      assert.strictEqual((yield* create("x".repeat(255))).status, 201)
+    }))
 
-      it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
-        Effect.gen(function*() {
-          const { post } = yield* newClient
-          for (const name of validNames) {
-            for (const unknown of unknownFields) {
-              const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)
-              assert.deepStrictEqual([status, JSON.parse(text).name], [201, name])
-            }
-          }
-        }))
-    })
-  })
-}
+  it.effect("keeps every digit of 64-bit integers, in any JSON notation", () =>
+    Effect.gen(function*() {
+      const { get, post } = yield* newClient
+      for (const [sent, returned] of integers) {
+        const created = yield* post(`{"name":"n","categoryId":${sent}}`)
+        const id = /"id":(\d+)/.exec(created.text)?.[1]
+        assertSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${returned}}`)
+        assertSuccess(yield* get(`/v1/pets/${id}`), 200, created.text)
+      }
+    }))
+
+  it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
+    Effect.gen(function*() {
+      const { post } = yield* newClient
+      for (const name of validNames) {
+        for (const unknown of unknownFields) {
+          const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)
+          assert.deepStrictEqual([status, JSON.parse(text).name], [201, name])
+        }
+      }
+    }))
+})
 
 layer(service(memory))("The contract, before a request reaches the store", (it) => {
   it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>

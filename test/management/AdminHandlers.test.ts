@@ -1,8 +1,8 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
-import { assert, describe, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Effect, Redacted, Stream } from "effect"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { stores } from "../support/Databases.ts"
+import { describeOnEach, stores } from "../support/Databases.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
@@ -39,149 +39,147 @@ const invalidQueries = {
   usage: "by=plan window=week limit=101"
 }
 
-for (const store of stores) {
-  describe.skipIf(store.skip)(`Key operations on ${store.name}`, () => {
-    layer(serversOn(store.layer), { excludeTestServices: true, timeout: 120_000 })((it) => {
-      it.effect("show the limits of a new plan from the next response on, and keep the counts of open windows", () =>
-        Effect.gen(function*() {
-          const client = yield* AdminClient
-          const { id, key } = yield* client.issue({ name: "grows", plan: "free" })
-          const limits = Effect.map(
-            listPets(key),
-            ({ headers, status }) => [status, headers.get("x-ratelimit-remaining"), headers.get("ratelimit-policy")]
-          )
-          const policy = (minute: number, day: number) => `"minute";q=${minute};w=60, "day";q=${day};w=86400`
-          assert.deepStrictEqual(yield* limits, [200, "59", policy(60, 1000)])
-          yield* client.update(id, { plan: "pro" })
-          assert.deepStrictEqual(yield* limits, [200, "298", policy(300, 10_000)])
-          assert.deepInclude((yield* client.get(id)).usage.minute, { limit: 300, remaining: 298 })
-          yield* client.update(id, { plan: "enterprise", limits: { perMinute: 2, perDay: 9 } })
-          assert.deepStrictEqual(yield* limits, [429, "0", policy(2, 9)])
-          yield* client.update(id, { limits: { perMinute: 3, perDay: 9 } })
-          assert.deepStrictEqual(yield* limits, [200, "0", policy(3, 9)])
-        }))
+const servers = stores.map((store) => ({ ...store, isLive: true, layer: serversOn(store.layer) }))
 
-      it.effect("are in both logs, with the operator and without secrets, as is a ban, and requests are counted", () =>
-        Effect.gen(function*() {
-          const { admin, lines } = yield* Management
-          const { call } = yield* Service
-          const client = yield* AdminClient
-          const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
-          // A valid key is charged for a request that is rejected later.
-          yield* call("/v1/pets?limit=0", { key: Redacted.value(key) })
-          yield* Effect.replicateEffect(listPets(key), 4)
-          // The begin of a ban is stored in the background.
-          while ((yield* client.audit({ key: id })).entries.length < 2) yield* Effect.yieldNow
-          const { ban } = yield* client.get(id)
-          const bannedUntil = ban && DateTime.formatIso(ban.until)
-          yield* client.unban(id)
-          yield* client.unban(id)
-          yield* client.update(id, { name: "b" })
-          const { body: [top] } = yield* admin("GET", "/usage?by=rejected&window=day&limit=1")
-          assert.deepInclude(top, { keyId: id, name: "b", plan: "enterprise", allowed: 1, rejected: 2, banned: 2 })
-          const entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
-          const changes = entries.map(({ action, operator, before, after }) => [action, operator, before, after])
-          assert.deepStrictEqual(changes.slice(0, 3), [
-            ["update", "admin", { name: "a" }, { name: "b" }],
-            ["unban", "admin", { bannedUntil }, { bannedUntil: null }],
-            ["ban", null, { bannedUntil: null }, { bannedUntil }]
-          ])
-          for (const { address, keyName } of entries) assert.deepStrictEqual([address, keyName], ["127.0.0.1", "b"])
-          const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
-          const messages = logged.map(({ action, message }) => [message, action].join(": "))
-          const actions = ["issue", "unban", "update"].map((action) => `Admin action: ${action}`)
-          assert.deepStrictEqual(messages, actions.toSpliced(1, 0, "Ban began: ban"))
-          const change = { operator: "admin", address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } }
-          assert.deepInclude(logged.at(-1), { level: "Info", ...change })
-          assert.notInclude(JSON.stringify([lines, entries]), Redacted.value(key).slice(4, -4))
-        }))
+describeOnEach(servers, "Key operations", (it) => {
+  it.effect("show the limits of a new plan from the next response on, and keep the counts of open windows", () =>
+    Effect.gen(function*() {
+      const client = yield* AdminClient
+      const { id, key } = yield* client.issue({ name: "grows", plan: "free" })
+      const limits = Effect.map(
+        listPets(key),
+        ({ headers, status }) => [status, headers.get("x-ratelimit-remaining"), headers.get("ratelimit-policy")]
+      )
+      const policy = (minute: number, day: number) => `"minute";q=${minute};w=60, "day";q=${day};w=86400`
+      assert.deepStrictEqual(yield* limits, [200, "59", policy(60, 1000)])
+      yield* client.update(id, { plan: "pro" })
+      assert.deepStrictEqual(yield* limits, [200, "298", policy(300, 10_000)])
+      assert.deepInclude((yield* client.get(id)).usage.minute, { limit: 300, remaining: 298 })
+      yield* client.update(id, { plan: "enterprise", limits: { perMinute: 2, perDay: 9 } })
+      assert.deepStrictEqual(yield* limits, [429, "0", policy(2, 9)])
+      yield* client.update(id, { limits: { perMinute: 3, perDay: 9 } })
+      assert.deepStrictEqual(yield* limits, [200, "0", policy(3, 9)])
+    }))
 
-      it.effect("have an ETag, and get 412 with an If-Match that does not name the version", () =>
-        Effect.gen(function*() {
-          const { admin } = yield* Management
-          const client = yield* AdminClient
-          const issued = yield* admin("POST", "/keys", { name: "a", plan: "free" })
-          const { id } = issued.body
-          const call = (line: string, tag?: string, body?: object) => {
-            const [method = "", path = ""] = line.split(" ")
-            return admin(method, `/keys/${id}${path}`, body, tag === undefined ? {} : { "if-match": tag })
-          }
-          const change = (tag: string) => call("PATCH", tag, { name: "b" })
-          const changed = yield* change(`"1"`)
-          assert.deepInclude(changed.body, { id, name: "b", version: 2 })
-          const tags = [issued, changed, yield* call("GET")].map(({ headers }) => headers.get("etag"))
-          assert.deepStrictEqual(tags, [`"1"`, `"2"`, `"2"`])
-          const outdated = [
-            ...[`"1"`, `W/"2"`, `"1", "3"`, `"x,*,y"`, `"*"`].map(change),
-            ...["DELETE", "POST /rotate", "DELETE /former-secrets"].map((line) => call(line, `"7"`))
-          ]
-          for (const rejected of outdated) assertError(yield* rejected, 412, "precondition_failed", "has version 2")
-          for (const tag of ["2", "", `"1" "2"`, `*, "2"`]) {
-            assertError(yield* change(tag), 400, "invalid_request", "header.if-match: expected * or entity tags")
-          }
-          for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)
-          assert.strictEqual((yield* call("POST /rotate")).headers.get("etag"), `"3"`)
-          const calls = [client.update(id, { name: "c" }, { version: 2 }), client.rotate(id, { version: 2 })]
-          for (const call of calls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
-          yield* client.revoke(id, { version: 3 })
-        }))
+  it.effect("are in both logs, with the operator and without secrets, as is a ban, and requests are counted", () =>
+    Effect.gen(function*() {
+      const { admin, lines } = yield* Management
+      const { call } = yield* Service
+      const client = yield* AdminClient
+      const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
+      // A valid key is charged for a request that is rejected later.
+      yield* call("/v1/pets?limit=0", { key: Redacted.value(key) })
+      yield* Effect.replicateEffect(listPets(key), 4)
+      // The begin of a ban is stored in the background.
+      while ((yield* client.audit({ key: id })).entries.length < 2) yield* Effect.yieldNow
+      const { ban } = yield* client.get(id)
+      const bannedUntil = ban && DateTime.formatIso(ban.until)
+      yield* client.unban(id)
+      yield* client.unban(id)
+      yield* client.update(id, { name: "b" })
+      const { body: [top] } = yield* admin("GET", "/usage?by=rejected&window=day&limit=1")
+      assert.deepInclude(top, { keyId: id, name: "b", plan: "enterprise", allowed: 1, rejected: 2, banned: 2 })
+      const entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
+      const changes = entries.map(({ action, operator, before, after }) => [action, operator, before, after])
+      assert.deepStrictEqual(changes.slice(0, 3), [
+        ["update", "admin", { name: "a" }, { name: "b" }],
+        ["unban", "admin", { bannedUntil }, { bannedUntil: null }],
+        ["ban", null, { bannedUntil: null }, { bannedUntil }]
+      ])
+      for (const { address, keyName } of entries) assert.deepStrictEqual([address, keyName], ["127.0.0.1", "b"])
+      const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
+      const messages = logged.map(({ action, message }) => [message, action].join(": "))
+      const actions = ["issue", "unban", "update"].map((action) => `Admin action: ${action}`)
+      assert.deepStrictEqual(messages, actions.toSpliced(1, 0, "Ban began: ban"))
+      const change = { operator: "admin", address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } }
+      assert.deepInclude(logged.at(-1), { level: "Info", ...change })
+      assert.notInclude(JSON.stringify([lines, entries]), Redacted.value(key).slice(4, -4))
+    }))
 
-      it.effect("issue no second key for a retry with the same Idempotency-Key: 409 names the first one", () =>
-        Effect.gen(function*() {
-          const { admin } = yield* Management
-          const issue = (name: string, key: string) =>
-            admin("POST", "/keys", { name, plan: "free", expiresAt: null }, { "idempotency-key": key })
-          const responses = yield* Effect.all([issue("once", "job-1"), issue("once", "job-1")], { concurrency: 2 })
-          const [first, second = assert.fail()] = responses.toSorted((a, b) => a.status - b.status)
-          assert.strictEqual(first?.status, 201)
-          for (const retry of [second, yield* issue("another", `"job-1"`)]) {
-            assertError(retry, 409, "conflict", `Key ${first?.body.id} was issued with this`)
-          }
-          assert.strictEqual((yield* issue("once", "job-2")).status, 201)
-          const { entries } = yield* (yield* AdminClient).audit()
-          assert.lengthOf(entries.filter(({ after }) => after?.name === "once"), 2)
-          assertError(yield* issue("bad", "a b"), 400, "invalid_request", "header.idempotency-key")
-        }))
+  it.effect("have an ETag, and get 412 with an If-Match that does not name the version", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const client = yield* AdminClient
+      const issued = yield* admin("POST", "/keys", { name: "a", plan: "free" })
+      const { id } = issued.body
+      const call = (line: string, tag?: string, body?: object) => {
+        const [method = "", path = ""] = line.split(" ")
+        return admin(method, `/keys/${id}${path}`, body, tag === undefined ? {} : { "if-match": tag })
+      }
+      const change = (tag: string) => call("PATCH", tag, { name: "b" })
+      const changed = yield* change(`"1"`)
+      assert.deepInclude(changed.body, { id, name: "b", version: 2 })
+      const tags = [issued, changed, yield* call("GET")].map(({ headers }) => headers.get("etag"))
+      assert.deepStrictEqual(tags, [`"1"`, `"2"`, `"2"`])
+      const outdated = [
+        ...[`"1"`, `W/"2"`, `"1", "3"`, `"x,*,y"`, `"*"`].map(change),
+        ...["DELETE", "POST /rotate", "DELETE /former-secrets"].map((line) => call(line, `"7"`))
+      ]
+      for (const rejected of outdated) assertError(yield* rejected, 412, "precondition_failed", "has version 2")
+      for (const tag of ["2", "", `"1" "2"`, `*, "2"`]) {
+        assertError(yield* change(tag), 400, "invalid_request", "header.if-match: expected * or entity tags")
+      }
+      for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)
+      assert.strictEqual((yield* call("POST /rotate")).headers.get("etag"), `"3"`)
+      const calls = [client.update(id, { name: "c" }, { version: 2 }), client.rotate(id, { version: 2 })]
+      for (const call of calls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
+      yield* client.revoke(id, { version: 3 })
+    }))
 
-      it.effect("list banned keys, oldest or newest first, and keep the filter in the link", () =>
-        Effect.gen(function*() {
-          const { admin } = yield* Management
-          const client = yield* AdminClient
-          const issue = (name: string) => client.issue({ name, plan: "enterprise", limits: ownLimits })
-          const issued = yield* Effect.forEach(["listed & 1", "listed & 2", "listed & 3"], issue)
-          const query = { search: "Listed &", plan: "enterprise", state: "banned", pageSize: 1 } as const
-          const banned = (order: "oldest" | "newest") =>
-            Effect.map(Stream.runCollect(client.all({ ...query, order })), (all) => all.map(({ name }) => name.at(-1)))
-          assert.deepStrictEqual(yield* banned("oldest"), [])
-          for (const { key } of issued) yield* Effect.replicateEffect(listPets(key), 5)
-          yield* client.unban(issued[1]?.id ?? "")
-          assert.deepStrictEqual([yield* banned("oldest"), yield* banned("newest")], [["1", "3"], ["3", "1"]])
-          const filter = "order=newest&plan=enterprise&search=listed%20%26"
-          const { headers } = yield* admin("GET", `/keys?limit=2&${filter}`)
-          for (const parameter of filter.split("&")) assert.include(headers.get("link"), parameter)
-          assert.strictEqual((yield* client.get(issued[2]?.id ?? "")).counting, "own")
-        }))
+  it.effect("issue no second key for a retry with the same Idempotency-Key: 409 names the first one", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const issue = (name: string, key: string) =>
+        admin("POST", "/keys", { name, plan: "free", expiresAt: null }, { "idempotency-key": key })
+      const responses = yield* Effect.all([issue("once", "job-1"), issue("once", "job-1")], { concurrency: 2 })
+      const [first, second = assert.fail()] = responses.toSorted((a, b) => a.status - b.status)
+      assert.strictEqual(first?.status, 201)
+      for (const retry of [second, yield* issue("another", `"job-1"`)]) {
+        assertError(retry, 409, "conflict", `Key ${first?.body.id} was issued with this`)
+      }
+      assert.strictEqual((yield* issue("once", "job-2")).status, 201)
+      const { entries } = yield* (yield* AdminClient).audit()
+      assert.lengthOf(entries.filter(({ after }) => after?.name === "once"), 2)
+      assertError(yield* issue("bad", "a b"), 400, "invalid_request", "header.idempotency-key")
+    }))
 
-      it.effect("reject an invalid query or change with 400, and name its parameter or fields", () =>
-        Effect.gen(function*() {
-          const { admin } = yield* Management
-          for (const [path, queries] of Object.entries(invalidQueries)) {
-            for (const query of queries.split(" ")) {
-              const parameter = `query.${query.split("=")[0]}`
-              assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", parameter)
-            }
-          }
-          const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
-          const change = (body: unknown, of = id) => admin("PATCH", `/keys/${of}`, body)
-          for (const [body, message] of invalidChanges) {
-            assertError(yield* change(body), 400, "invalid_request", message)
-          }
-          assertError(yield* change({}, "key_none"), 404, "not_found", "key_none")
-          assertError(yield* admin("GET", "/keys/key_none/usage"), 404, "not_found", "key_none")
-          for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) assert.strictEqual((yield* change({ name })).status, 200)
-          yield* admin("DELETE", `/keys/${id}`)
-          assertError(yield* change({ name: "b" }), 409, "conflict")
-        }))
-    })
-  })
-}
+  it.effect("list banned keys, oldest or newest first, and keep the filter in the link", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const client = yield* AdminClient
+      const issue = (name: string) => client.issue({ name, plan: "enterprise", limits: ownLimits })
+      const issued = yield* Effect.forEach(["listed & 1", "listed & 2", "listed & 3"], issue)
+      const query = { search: "Listed &", plan: "enterprise", state: "banned", pageSize: 1 } as const
+      const banned = (order: "oldest" | "newest") =>
+        Effect.map(Stream.runCollect(client.all({ ...query, order })), (all) => all.map(({ name }) => name.at(-1)))
+      assert.deepStrictEqual(yield* banned("oldest"), [])
+      for (const { key } of issued) yield* Effect.replicateEffect(listPets(key), 5)
+      yield* client.unban(issued[1]?.id ?? "")
+      assert.deepStrictEqual([yield* banned("oldest"), yield* banned("newest")], [["1", "3"], ["3", "1"]])
+      const filter = "order=newest&plan=enterprise&search=listed%20%26"
+      const { headers } = yield* admin("GET", `/keys?limit=2&${filter}`)
+      for (const parameter of filter.split("&")) assert.include(headers.get("link"), parameter)
+      assert.strictEqual((yield* client.get(issued[2]?.id ?? "")).counting, "own")
+    }))
+
+  it.effect("reject an invalid query or change with 400, and name its parameter or fields", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      for (const [path, queries] of Object.entries(invalidQueries)) {
+        for (const query of queries.split(" ")) {
+          const parameter = `query.${query.split("=")[0]}`
+          assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", parameter)
+        }
+      }
+      const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
+      const change = (body: unknown, of = id) => admin("PATCH", `/keys/${of}`, body)
+      for (const [body, message] of invalidChanges) {
+        assertError(yield* change(body), 400, "invalid_request", message)
+      }
+      assertError(yield* change({}, "key_none"), 404, "not_found", "key_none")
+      assertError(yield* admin("GET", "/keys/key_none/usage"), 404, "not_found", "key_none")
+      for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) assert.strictEqual((yield* change({ name })).status, 200)
+      yield* admin("DELETE", `/keys/${id}`)
+      assertError(yield* change({ name: "b" }), 409, "conflict")
+    }))
+})
