@@ -75,7 +75,7 @@ const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decisi
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
 export const retryAfterSeconds = (decision: Decision): number =>
-  Math.max(1, secondsUntilReset(mostRestrictive(shownWindows(decision)), decision))
+  secondsUntilReset(mostRestrictive(shownWindows(decision)), decision)
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
   Math.ceil((window.resetAt - decidedAt) / 1000)
