@@ -86,7 +86,8 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
         return log(entry)
       }),
     bannedSince: (since) =>
-      Effect.map(store.bannedSince(since), (stored) => [...stored, ...pendingBans.values().map(({ keyId }) => keyId)]),
+      Effect.map(store.bannedSince(since), (stored) => [...stored, ...pendingBans.values().map(({ keyId }) => keyId)])
+        .pipe(pendingBans.betweenFlushes),
     list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
       const { items: entries, last } = cutPage(yield* store.list({ ...selection, limit: limit + 1 }), limit)
       return last === undefined ? { entries } : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }

@@ -1,5 +1,5 @@
 /** Counts the requests of each API key per minute and hour. Writes the counts to the database in the background. */
-import { Clock, DateTime, Effect, Semaphore } from "effect"
+import { Clock, DateTime, Effect } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -44,9 +44,6 @@ export interface KeyUsage {
 const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // Reads wait for a running write, because its counts are no longer pending and not yet stored.
-  const lock = yield* Semaphore.make(1)
-
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
@@ -55,7 +52,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     // If a write fails although it was committed, its retry counts the same requests twice.
-    write: (counts) => lock.withPermits(1)(store.add(counts.values())),
+    write: (counts) => store.add(counts.values()),
     warning: "The usage of keys cannot be stored"
   })
 
@@ -68,13 +65,13 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       const now = yield* Clock.currentTimeMillis
       const stored = yield* store.read(keyId)
       return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
-    }, lock.withPermits(1)),
+    }, pending.betweenFlushes),
     top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
       const [{ seconds }, count] = window === "hour" ? [resolutions.minutes, 60] : [resolutions.hours, 24]
       const since = (yield* Clock.currentTimeMillis) - count * seconds * 1_000
       const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
       return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
-    }, lock.withPermits(1))
+    }, pending.betweenFlushes)
   }
   return usage
 })

@@ -29,7 +29,6 @@ export const make = Effect.fnUntraced(function*<K, A>({
 }) {
   const countFailure = yield* makeCountFailure(`write_${table}`)
   let pending = new Map<K, A>()
-  let restOfFlush: Array<[K, A]> = []
   let evicted = 0
   const add = (key: K, value: A): void => {
     const older = pending.get(key)
@@ -46,18 +45,18 @@ export const make = Effect.fnUntraced(function*<K, A>({
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
-      restOfFlush = [...pending]
-      pending = new Map(restOfFlush.splice(limit))
+      let rest = [...pending]
+      pending = new Map(rest.splice(limit))
       return Effect.whileLoop({
-        while: () => restOfFlush.length > 0,
+        while: () => rest.length > 0,
         body: () => {
-          const values = restOfFlush.splice(0, maxValuesPerWrite)
+          const values = rest.splice(0, maxValuesPerWrite)
           return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
             Effect.sync(() => {
               const newer = pending
-              pending = new Map([...values, ...restOfFlush])
+              pending = new Map([...values, ...rest])
               newer.forEach((value, key) => add(key, value))
-              restOfFlush = []
+              rest = []
             }))
         },
         step: () => {}
@@ -73,7 +72,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** The pending values, except those being written, oldest first. During a flush, a key can have two of them. */
-    values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
+    /** Runs an effect while no flush runs. Meanwhile each value is either stored or pending. */
+    betweenFlushes: lock.withPermits(1),
+    /** The pending values, oldest first, without those of a running flush. */
+    values: (): ReadonlyArray<A> => [...pending.values()]
   }
 })

@@ -1,10 +1,10 @@
 /** Tests the audit log of keys, in memory and on each database. */
-import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Option, Redacted, Stream } from "effect"
+import { assert, it } from "@effect/vitest"
+import { DateTime, Duration, Effect, Fiber, Option, Redacted, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
+import { CurrentOperator, make, memoryStore } from "../../src/api-keys/AuditLog.ts"
 import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
@@ -135,3 +135,15 @@ describeOnEach(stores, "The audit log", (it, store) => {
       assert.strictEqual((yield* find(other.id)).name, "other")
     }))
 })
+
+it.effect("The banned keys are complete while a ban is written to the audit log", () =>
+  Effect.gen(function*() {
+    const store = yield* memoryStore
+    const later = Effect.delay("1 second")
+    const { bannedSince, recordBan } = yield* make({ ...store, append: (entries) => later(store.append(entries)) })
+    yield* recordBan({ keyId: "key_a", address: "::1", at: 1, until: 60_001 })
+    yield* TestClock.adjust("600 millis")
+    const banned = yield* Effect.forkChild(bannedSince(DateTime.makeUnsafe(0)))
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(yield* Fiber.join(banned), ["key_a"])
+  }))

@@ -1,6 +1,6 @@
 /** Tests the usage of keys over time, in memory and on each database. */
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Metric, Scope } from "effect"
+import { Clock, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -177,3 +177,15 @@ describe("Key usage during a database outage", () => {
       assert.deepStrictEqual(hours, [[], [[0, 1, 0, 0]], [[0, 1, 0, 0]]])
     }))
 })
+
+it.effect("The usage of a key is complete while a write begins", () =>
+  Effect.gen(function*() {
+    yield* TestClock.setTime(start)
+    const store = yield* memoryStore
+    const usage = yield* make({ ...store, read: (key) => Effect.tap(store.read(key), Effect.sleep("3 seconds")) })
+    yield* TestClock.adjust("1 second")
+    count(usage, "a", { allowed: 1 })
+    const reading = yield* Effect.forkChild(read(usage, "a"), { startImmediately: true })
+    yield* TestClock.adjust("3 seconds")
+    assert.deepStrictEqual((yield* Fiber.join(reading)).hours, [[0, 1, 0, 0]])
+  }))
