@@ -82,7 +82,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
       Effect.suspend(() => {
         const change = { before: { bannedUntil: null }, after: { bannedUntil: new Date(until).toISOString() } }
         const entry = { ...change, at: DateTime.makeUnsafe(at), action: "ban", keyId, operator: null, address } as const
-        pendingBans.set(keyId, entry)
+        pendingBans.set(`${keyId} ${at}`, entry)
         return log(entry)
       }),
     bannedSince: (since) =>

@@ -1,4 +1,5 @@
 import { type Duration, Effect, Schedule, Semaphore } from "effect"
+import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/Metrics.ts"
 
@@ -61,7 +62,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         },
         step: () => {}
       }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
-    }).pipe(Effect.andThen(reportEvicted), lock.withPermits(1))
+    }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
   yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.fixed(interval)))
   // Finalizers run in reverse order, so the last flush starts before the fiber above is interrupted.
   yield* Effect.addFinalizer(() => flush(Infinity))
@@ -72,8 +73,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Runs an effect while no flush runs. Meanwhile each value is either stored or pending. */
-    betweenFlushes: lock.withPermits(1),
+    /** Reads while no flush runs, so each value is either stored or pending. Waits at most eight seconds. */
+    betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) =>
+      Effect.timeoutOrElse(lock.withPermit(read), { duration: "8 seconds", orElse: () => new ServiceUnavailable() }),
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]
   }

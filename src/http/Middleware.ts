@@ -54,17 +54,17 @@ const rateLimit = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const context = Context.getUnsafe(fiber.context, RequestContext)
-        return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
-          decision
-        ): Result<typeof httpEffect, ReturnType<typeof RateLimiting.rejectionOf>> => {
+        const charge = Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (decision) => {
           context.decision = decision
-          if (decision.allowed) return httpEffect
+          if (decision.allowed) return Effect.void
           const rejection = Effect.fail(RateLimiting.rejectionOf(decision))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
           if (!banBegan) return rejection
           const address = clientAddress(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
+        // The charge counts even if the client disconnects, so its usage and its ban are recorded too.
+        return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
       })
     )
   })

@@ -136,14 +136,28 @@ describeOnEach(stores, "The audit log", (it, store) => {
     }))
 })
 
-it.effect("The banned keys are complete while a ban is written to the audit log", () =>
+it.effect("The banned keys are complete while bans are written to the audit log", () =>
   Effect.gen(function*() {
     const store = yield* memoryStore
-    const later = Effect.delay("1 second")
-    const { bannedSince, recordBan } = yield* make({ ...store, append: (entries) => later(store.append(entries)) })
-    yield* recordBan({ keyId: "key_a", address: "::1", at: 1, until: 60_001 })
+    let waits = Effect.sleep("1 second")
+    const append = (entries: Parameters<typeof store.append>[0]) => Effect.andThen(waits, store.append(entries))
+    const audit = yield* make({ ...store, append })
+    const recordBan = (at: number) => audit.recordBan({ keyId: "key_a", address: "::1", at, until: at + 60_000 })
+    const bannedSince = audit.bannedSince(DateTime.makeUnsafe(0))
+    yield* recordBan(1)
     yield* TestClock.adjust("600 millis")
-    const banned = yield* Effect.forkChild(bannedSince(DateTime.makeUnsafe(0)))
+    const banned = yield* Effect.forkChild(bannedSince)
     yield* TestClock.adjust("1 second")
     assert.deepStrictEqual(yield* Fiber.join(banned), ["key_a"])
+
+    // In an outage, each read ends in time, and each ban of a key gets its entry.
+    waits = Effect.never
+    yield* Effect.andThen(recordBan(2), recordBan(3))
+    yield* TestClock.adjust("1 second")
+    const readers = yield* Effect.replicateEffect(Effect.forkChild(Effect.exit(bannedSince)), 9)
+    yield* TestClock.adjust("8 seconds")
+    for (const reader of readers) yield* Fiber.join(reader)
+    waits = Effect.void
+    yield* TestClock.adjust("10 seconds")
+    assert.deepStrictEqual((yield* audit.list({ limit: 9 })).entries.map(({ at }) => at.epochMilliseconds), [3, 2, 1])
   }))

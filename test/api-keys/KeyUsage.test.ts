@@ -189,3 +189,18 @@ it.effect("The usage of a key is complete while a write begins", () =>
     yield* TestClock.adjust("3 seconds")
     assert.deepStrictEqual((yield* Fiber.join(reading)).hours, [[0, 1, 0, 0]])
   }))
+
+it.effect("Reads of usage that wait for a slow database fail with 503 within eight seconds", () =>
+  Effect.gen(function*() {
+    const usage = yield* make({
+      ...yield* memoryStore,
+      read: () => Effect.delay(Effect.succeed({ minutes: [], hours: [] }), "3 seconds")
+    })
+    const reads = yield* Effect.replicateEffect(Effect.forkChild(Effect.exit(usage.read("a"))), 5)
+    yield* TestClock.adjust("8 seconds")
+    const exits = yield* Fiber.joinAll(reads)
+    assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, true, false, false, false])
+    assert.isTrue(
+      exits.slice(2).every((exit) => Exit.isFailure(exit) && String(exit.cause).includes("ServiceUnavailable"))
+    )
+  }))

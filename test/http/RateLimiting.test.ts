@@ -1,13 +1,16 @@
 /** Tests the rate limits of SPEC §8 over a socket: statuses, bodies and headers. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertError } from "../support/Assertions.ts"
 import { memory } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
-import type { ReceivedResponse } from "../support/Sockets.ts"
+import { message, openConnections, type ReceivedResponse } from "../support/Sockets.ts"
 
 /** The status and the headers of SPEC §8. */
 const limitsOf = ({ headers, status }: ReceivedResponse) => ({
@@ -98,4 +101,43 @@ describe("Rate limits", () => {
       assert.include(limitsOf(yield* call("/nowhere")), { status: 429 })
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
     }).pipe(Effect.provide(service(outage))))
+
+  it.effect("record the usage and the ban of a request whose client disconnects before the decision", () => {
+    const events: Array<string> = []
+    const decided = Deferred.makeUnsafe<void>()
+    const ban = { allowed: false, banBegan: true, bannedUntil: 60_000 }
+    const stores = Layer.merge(memory, RateLimiter.layerMemory)
+    const limiter = Layer.effect(
+      RateLimiter,
+      Effect.map(RateLimiter, (limiter) => ({
+        ...limiter,
+        charge: (caller, limits) => {
+          if (caller.startsWith("address:")) return limiter.charge(caller, limits)
+          events.push("charge")
+          const decision = Effect.map(limiter.peek(caller, limits), (free) => ({ ...free, ...ban }))
+          return Effect.andThen(Deferred.await(decided), decision)
+        }
+      }))
+    )
+    const keys = Layer.effect(
+      ApiKeys,
+      Effect.map(ApiKeys, ({ audit, usage, ...others }) => ({
+        ...others,
+        usage: { ...usage, count: (_, kind) => void events.push(kind) },
+        audit: { ...audit, recordBan: ({ until }) => Effect.sync(() => events.push(`ban until ${until}`)) }
+      }))
+    )
+    return Effect.gen(function*() {
+      const { call, newKey, port } = yield* Service
+      const bytes = message("GET /v1/pets HTTP/1.1", ["Host: x", `Authorization: Bearer ${yield* newKey}`])
+      const [socket] = yield* openConnections(port, 1, { bytes })
+      yield* until(() => events.length === 1)
+      socket?.resetAndDestroy()
+      // The service reads the reset before this request.
+      yield* call("/openapi.json", { method: "OPTIONS" })
+      yield* Deferred.succeed(decided, undefined)
+      yield* until(() => events.length === 3)
+      assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000"])
+    }).pipe(Effect.provide(service(Layer.provideMerge(Layer.merge(limiter, keys), stores))))
+  })
 })

@@ -48,7 +48,7 @@ export class Service extends Context.Service<Service, Effect.Success<typeof make
   static readonly layer = Layer.effect(Service, makeService)
 }
 
-/** Runs the service on `store`, on a free port, without its log. */
+/** Runs the service on `store`, which may have another `RateLimiter`, on a free port, without its log. */
 export const service = <E>(
   store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
@@ -57,7 +57,7 @@ export const service = <E>(
   Layer.fresh(Service.layer.pipe(
     Layer.provideMerge(ApiServer.layer),
     Layer.provide(draining),
-    Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
+    Layer.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
     Layer.provide(Logger.layer([]))
   ))
