@@ -1,5 +1,5 @@
 /** Tests the API reference in headless Chromium. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "../support/Chromium.ts"
@@ -12,11 +12,12 @@ const tryOut = async (page: Page, index: number): Promise<string> => {
   await page.getByRole("button", { name: /Test Request/ }).nth(index).click()
   const responded = page.waitForResponse((response) => response.url().includes("/v1/"))
   await page.getByRole("button", { name: /^Send/ }).first().click()
-  await responded
+  const text = (await (await responded).text()).replaceAll(/\s+/g, "")
+  // Until the page shows the response, it shows the one before.
   const body = page.getByRole("dialog").locator(".cm-content").last()
-  await body.getByText("}").first().waitFor()
-  const status = await page.getByRole("dialog").getByText(/^\d{3} [A-Z]/).first().innerText()
-  const shown = `${status} ${(await body.innerText()).replaceAll(/\s+/g, "")}`
+  const isShown = async () => (await body.innerText()).replaceAll(/\s+/g, "") === text
+  await vi.waitUntil(isShown, { timeout: 30_000 })
+  const shown = `${await page.getByRole("dialog").getByText(/^\d{3} [A-Z]/).first().innerText()} ${text}`
   await page.keyboard.press("Escape")
   await page.getByRole("dialog").waitFor({ state: "hidden" })
   return shown
