@@ -46,7 +46,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
-      let rest = [...pending]
+      const rest = [...pending]
       pending = new Map(rest.splice(limit))
       return Effect.whileLoop({
         while: () => rest.length > 0,
@@ -57,7 +57,6 @@ export const make = Effect.fnUntraced(function*<K, A>({
               const newer = pending
               pending = new Map([...values, ...rest])
               newer.forEach((value, key) => add(key, value))
-              rest = []
             }))
         },
         step: () => {}
@@ -73,7 +72,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Reads while no flush runs, so each value is either stored or pending. Waits at most eight seconds. */
+    /** Reads while no flush runs, so each value is either stored or pending. Fails with 503 after eight seconds. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) =>
       Effect.timeoutOrElse(lock.withPermit(read), { duration: "8 seconds", orElse: () => new ServiceUnavailable() }),
     /** The pending values, oldest first, without those of a running flush. */
