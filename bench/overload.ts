@@ -15,6 +15,9 @@ import * as Workload from "./Workload.ts"
 
 const seconds = 8
 
+/** The heap that Node gives to a process in a container of 768 MiB. */
+const heapMegabytes = 384
+
 /** A client that sends its bytes and then neither reads nor closes. */
 interface SilentClient {
   readonly bytes: string
@@ -39,8 +42,8 @@ const head = (request: string, key?: string, headers = "") =>
     key === undefined ? "" : `Authorization: Bearer ${key}\r\n`
   }${headers}\r\n`
 
-/** Starts the service with 400 pets whose names have 1,000 characters, and with keys on the plan Business. */
-const startService = Effect.fnUntraced(function*(keyCount: number, heapMegabytes: number) {
+/** Starts the service with 400 pets whose names have 4,000 bytes, and with keys on the plan Business. */
+const startService = Effect.fnUntraced(function*(keyCount: number) {
   const { key, url } = yield* Workload.database(0)
   const management = yield* freePort
   const service = yield* Contender.start("Petstore", {
@@ -50,7 +53,7 @@ const startService = Effect.fnUntraced(function*(keyCount: number, heapMegabytes
   })
   const issue = Workload.issueKey(`http://127.0.0.1:${management}`, { name: "silent", plan: "business" })
   const headers = { "authorization": `Bearer ${key}`, "content-type": "application/json" }
-  const body = JSON.stringify({ name: "x".repeat(1_000), categoryId: 1 })
+  const body = JSON.stringify({ name: "🐈".repeat(1_000), categoryId: 1 })
   yield* Effect.promise(async () => {
     for (let i = 0; i < 400; i++) await fetch(`${service.address}/v1/pets`, { method: "POST", headers, body })
   })
@@ -63,6 +66,7 @@ const startService = Effect.fnUntraced(function*(keyCount: number, heapMegabytes
     }).pipe(Effect.catchDefect(() => Effect.succeed({ isServed: false, ms: 10_000 })))
   return {
     service,
+    management: `http://127.0.0.1:${management}`,
     keys: yield* Effect.replicateEffect(issue, keyCount),
     health: get(`http://127.0.0.1:${management}/healthz`),
     list: get(`${service.address}/v1/pets?limit=1`)
@@ -73,7 +77,7 @@ interface Trial {
   readonly title: string
   readonly goal: string
   readonly keys?: number
-  readonly heapMegabytes?: number
+  readonly isManagement?: true
   readonly clientsOf: (keys: ReadonlyArray<string>) => ReadonlyArray<SilentClient>
 }
 
@@ -83,17 +87,18 @@ const describe = (name: string, responses: ReadonlyArray<{ readonly isServed: bo
   } ms`
 
 /** Runs a trial, and prints the growth of the process and the responses to another key. */
-const run = Effect.fnUntraced(function*({ clientsOf, goal, heapMegabytes = 4_096, keys: keyCount = 0, title }: Trial) {
-  const { health, keys, list, service } = yield* startService(keyCount, heapMegabytes)
+const run = Effect.fnUntraced(function*({ clientsOf, goal, isManagement, keys: keyCount = 0, title }: Trial) {
+  const { health, keys, list, management, service } = yield* startService(keyCount)
   yield* Effect.replicateEffect(Effect.all([list, health]), 100)
   yield* Effect.sleep("1 seconds")
+  const attacked = isManagement === undefined ? service.address : management
   const megabytes = Effect.try(() => Contender.usage(service).megabytes).pipe(Effect.orElseSucceed(() => NaN))
   const rest = yield* megabytes
   let highest = rest
   const lists: Array<Effect.Success<typeof list>> = []
   const healths: Array<Effect.Success<typeof list>> = []
   const trial = Effect.gen(function*() {
-    yield* openClients(service.address, clientsOf(keys))
+    yield* openClients(attacked, clientsOf(keys))
     for (const startedAt = performance.now(); performance.now() - startedAt < seconds * 1000;) {
       const [listed, healthy] = yield* Effect.all([list, health], { concurrency: 2 })
       lists.push(listed)
@@ -106,7 +111,7 @@ const run = Effect.fnUntraced(function*({ clientsOf, goal, heapMegabytes = 4_096
   yield* Effect.sleep("5 seconds")
   const after = yield* megabytes
   // The shutdown begins while the clients of a second trial are connected.
-  yield* openClients(service.address, clientsOf(keys))
+  yield* openClients(attacked, clientsOf(keys))
   yield* Effect.sleep("1 seconds")
   const [stopped] = yield* Effect.timed(service.stop)
   yield* Console.log(
@@ -119,11 +124,62 @@ const run = Effect.fnUntraced(function*({ clientsOf, goal, heapMegabytes = 4_096
 }, Effect.scoped)
 
 const burst = "GET / HTTP/1.1\r\nHost:\r\n\r\n".repeat(2_521)
-const goal = "150 MB, then 30; /healthz within 1 s; SIGTERM within 3 s"
+const goal = "200 MB, then 30; another key and /healthz within 1 s; SIGTERM within 3 s"
 const repeat = (count: number, clientOf: (index: number) => SilentClient) =>
   Array.from({ length: count }, (_, index) => clientOf(index))
 
+const fields = Array.from({ length: 990 }, (_, index) => `${(index + 36).toString(36)}: 1\r\n`).join("")
+const manyFields = head("GET /", undefined, fields)
+
+const longFields = Array.from({ length: 90 }, (_, index) => `x${index}: ${"y".repeat(155)}\r\n`).join("")
+
+/** The cursor of the page after a pet. */
+const cursor = (id: number): string => Buffer.from(String(id)).toString("base64url")
+
+const shortNames = `{"name":"Rex","categoryId":1,${
+  Array.from({ length: 8_000 }, (_, index) => `"${index.toString(36)}":1`).join()
+}`.slice(0, 65_000)
+
 const trials: ReadonlyArray<Trial> = [
+  ...[undefined, true].map((isManagement): Trial => ({
+    title: `9,900 connections of ten addresses send nine requests of 990 fields${
+      isManagement ? " to the management port" : ""
+    }`,
+    goal,
+    ...isManagement && { isManagement },
+    clientsOf: () => repeat(9_900, (index) => ({ bytes: manyFields.repeat(9), host: 2 + index % 10 }))
+  })),
+  {
+    title: "500 connections of one address send nine requests of 990 fields",
+    goal,
+    clientsOf: () => repeat(500, () => ({ bytes: manyFields.repeat(9), host: 2 }))
+  },
+  {
+    title: "9,900 connections of ten addresses send an unfinished head of 990 fields",
+    goal,
+    clientsOf: () => repeat(9_900, (index) => ({ bytes: manyFields.slice(0, -2), host: 2 + index % 10 }))
+  },
+  {
+    title: "1,000 connections of one key request a page of 403 KB and never read",
+    goal,
+    keys: 1,
+    clientsOf: ([key]) =>
+      repeat(1_000, (index) => ({
+        bytes: head(`GET /v1/pets?limit=100&cursor=${cursor(1 + index % 300)}`, key),
+        host: 2 + index % 2
+      }))
+  },
+  ...[16_384, 65_536].map((bytes): Trial => ({
+    title: `1,000 creates of one key have a body of ${bytes} bytes with short names`,
+    goal,
+    keys: 1,
+    clientsOf: ([key]) =>
+      repeat(1_000, (index) => {
+        const body = shortNames.slice(0, shortNames.lastIndexOf(",", bytes - 2)) + "}"
+        const fields = `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`
+        return { bytes: head("POST /v1/pets", key, fields) + body, host: 2 + index % 2 }
+      })
+  })),
   {
     title: "20 connections send GET /a;b, 2,000 requests, and CONNECT",
     goal,
@@ -153,15 +209,13 @@ const trials: ReadonlyArray<Trial> = [
       }))
   },
   {
-    title: "300 connections send 2,521 requests at once, with a heap of 512 MB",
-    goal: "the process lives",
-    heapMegabytes: 512,
+    title: "300 connections send 2,521 requests at once",
+    goal,
     clientsOf: () => repeat(300, () => ({ bytes: burst, host: 2 }))
   },
   {
-    title: "1,200 connections of twelve addresses send 2,521 requests at once, with a heap of 512 MB",
-    goal: "the process lives",
-    heapMegabytes: 512,
+    title: "1,200 connections of twelve addresses send 2,521 requests at once",
+    goal,
     clientsOf: () => repeat(1_200, (index) => ({ bytes: burst, host: 2 + index % 12 }))
   },
   {
@@ -177,7 +231,7 @@ const trials: ReadonlyArray<Trial> = [
       )
   },
   {
-    title: "3,500 connections of one address request a page of 100 KB and never read",
+    title: "3,500 connections of one address request a page of 403 KB and never read",
     goal: "the maximum number of connections of an address times the page",
     keys: 4,
     clientsOf: (keys) =>
@@ -189,26 +243,26 @@ const trials: ReadonlyArray<Trial> = [
     clientsOf: () => repeat(180, (index) => ({ bytes: head("GET /docs").repeat(10), host: 2 + index % 30 }))
   },
   {
-    title: "10 keys request 600 pages of 100 KB and never read",
+    title: "10 keys request 600 pages of 403 KB and never read",
     goal: "150 MB, all are served",
     keys: 10,
     clientsOf: (keys) =>
       keys.flatMap((key, index) =>
         repeat(6, (client) => {
-          const page = (start: number) =>
-            head(`GET /v1/pets?limit=100&cursor=${Buffer.from(String(start)).toString("base64url")}`, key)
+          const page = (start: number) => head(`GET /v1/pets?limit=100&cursor=${cursor(start)}`, key)
           const bytes = Array.from({ length: 10 }, (_, request) => page(1 + client * 10 + request)).join("")
           return { bytes, host: 2 + index }
         })
       )
   },
   {
-    title: "2,600 creates of one key send one byte of their body",
-    goal: "all are served at once",
+    title: "4,000 creates of one key send heads of 15 KB and all but one byte of 16 KB",
+    goal: "300 MB; the others are served at once",
     keys: 1,
     clientsOf: ([key]) =>
-      repeat(2_600, (index) => ({
-        bytes: head("POST /v1/pets", key, "Content-Type: application/json\r\nContent-Length: 40\r\n") + "{",
+      repeat(3_990, (index) => ({
+        bytes: head("POST /v1/pets", key, `Content-Type: application/json\r\nContent-Length: 16384\r\n${longFields}`) +
+          "{".padEnd(16_383),
         host: 2 + index % 200
       }))
   }

@@ -28,7 +28,7 @@ const errors = {
   Conflict: ["conflict", 409, "The resource is in a state that does not allow this."],
   Gone: ["gone", 410, "This operation was removed. Use GET /v1/pets."],
   PreconditionFailed: ["precondition_failed", 412, "The resource's version does not match If-Match. Read it again."],
-  PayloadTooLarge: ["payload_too_large", 413, "The body is larger than 64 KiB."],
+  PayloadTooLarge: ["payload_too_large", 413, "The body is larger than 16 KiB."],
   UnsupportedMediaType: ["unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."],
   ExpectationFailed: [
     "expectation_failed",
@@ -52,7 +52,7 @@ const errors = {
   HeaderFieldsTooLarge: [
     "request_header_fields_too_large",
     431,
-    "The URL and the headers together are larger than 16 KiB, or there are more than 1,000 headers."
+    "The URL and the headers together are larger than 16 KiB, or there are more than 100 headers."
   ],
   InternalError: ["internal_error", 500, "The fault is in the service, not in the request. Report the X-Request-Id."],
   ServiceUnavailable: ["service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."],

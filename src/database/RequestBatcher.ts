@@ -46,7 +46,11 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       (items) =>
         Effect.map(run(items), (results) => {
           for (const item of items) {
-            for (const call of callsByItem.get(item) ?? []) call.complete?.(Exit.succeed(results.get(item)))
+            for (const call of callsByItem.get(item) ?? []) {
+              call.complete?.(Exit.succeed(results.get(item)))
+              // Release its fiber, which holds the body of its response, while later chunks of the batch run.
+              call.complete = undefined
+            }
           }
         }),
       { discard: true }

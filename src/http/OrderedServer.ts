@@ -1,21 +1,29 @@
-/** Extends Node's HTTP server: pipelined requests run one at a time, and each body is copied into one buffer. */
+/**
+ * Extends Node's HTTP server: the requests of a connection run one at a time, each body is copied into one buffer, and
+ * responses that wait for their clients hold a bounded number of bytes.
+ */
 import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
 
-/** The limits of the pipelined requests that wait on a connection. Exceeding one destroys the connection. */
-const maxQueuedRequests = 16
-const maxQueuedBytes = 65_536
-
 const maxResponseReadMs = 60_000
 
+/** The maximum number of bytes that all responses of the process hold while their clients do not read them. */
+const maxUnreadBytes = 64 * 1024 * 1024
+
 const maxBodyChunks = 4_096
+
+/** Takes further input from Node's parser, which would go on to call JavaScript for each chunk and each request. */
+const bypassParser = (socket: Socket): void => {
+  socket.removeAllListeners("data").on("data", () => {})
+}
 
 /**
  * Closes a connection after its last response, and discards further input for up to one second. Closing a socket with
  * unread input would reset the connection, and the client could lose the response.
  */
 export const closeGently = (socket: Socket): void => {
+  bypassParser(socket)
   socket.end()
   socket.resume()
   const timer = setTimeout(() => socket.destroy(), 1_000).unref()
@@ -29,11 +37,15 @@ export class Request extends IncomingMessage {
   #size = 0
   #chunks = 0
   #hasFault = false
+  onComplete?: () => void
+  /** The response until it is sent. Afterwards nothing may keep it, because it holds its whole body. */
+  response: Response | undefined
 
   // Copies each chunk of the body into one buffer. A chunk of one byte that is kept as an object takes 500 bytes.
   override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
+    if (chunk === null) this.onComplete?.()
     if (chunk === null || size > JsonBody.maxBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
       this.#bytes = empty
@@ -44,6 +56,7 @@ export class Request extends IncomingMessage {
       const fault = Object.assign(new Error("The body has too many chunks"), { code: "ERR_TOO_MANY_CHUNKS" })
       const server: unknown = Reflect.get(this.socket, "server")
       this.#hasFault = true
+      bypassParser(this.socket)
       if (server instanceof OrderedServer) server.emit("clientError", fault, this.socket)
       return true
     }
@@ -70,19 +83,99 @@ export class Request extends IncomingMessage {
   }
 }
 
-interface Connection {
-  readonly queue: Array<() => void>
-  isBusy: boolean
-  /** The value of `socket.bytesRead` when a request was last added to an empty queue. */
-  queuedFrom: number
-  lastResponse?: ServerResponse<Request>
+/** The latest request of each connection that has not arrived completely, or whose response is not sent. */
+const latestRequests = new WeakMap<Socket, Request>()
+
+/** The values of `socket.bytesRead` behind the latest request, if it has `Upgrade` and no other bytes followed it. */
+const upgradesReadTo = new WeakMap<Socket, number>()
+
+class Response extends ServerResponse<Request> {
+  /** Runs the request of this response. Set while the response of the request before it is not sent. */
+  #run: (() => void) | undefined
+
+  get isWaiting(): boolean {
+    return this.#run !== undefined
+  }
+
+  runInTurn(run: () => void): void {
+    if (this.socket === null) this.#run = run
+    else run()
+  }
+
+  /** Node calls this when it is the turn of this response (RFC 9112 §9.3.2). */
+  override assignSocket(socket: Socket): void {
+    super.assignSocket(socket)
+    const run = this.#run
+    this.#run = undefined
+    run?.()
+  }
+
+  override detachSocket(socket: Socket): void {
+    super.detachSocket(socket)
+    this.req.response = undefined
+    if (this.req.complete && latestRequests.get(socket) === this.req) latestRequests.delete(socket)
+  }
+
+  override end(...values: ReadonlyArray<unknown>): this {
+    Reflect.apply(super.end, this, values)
+    const [body] = values
+    if (this.socket === null || this.socket.writableLength === 0) return this
+    // Effect keeps the text of the body, and Node its bytes.
+    this.#limitUnread(
+      this.socket,
+      2 * (typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0)
+    )
+    return this
+  }
+
+  /**
+   * Prepares for a request with `Upgrade`, which is ignored (RFC 9110 §7.8). Node's parser drops what arrives behind it
+   * in one read, so the connection stays open only if the size of the request shows that nothing was dropped.
+   */
+  keepAliveUnlessDropped(): void {
+    const { shouldKeepAlive } = this
+    this.shouldKeepAlive = false
+    this.req.onComplete = () => {
+      const { headers, method = "", rawHeaders, socket, url = "" } = this.req
+      const fields = rawHeaders.reduce((size, text) => size + text.length + ": ".length, 0)
+      const body = headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : NaN
+      const size = `${method} ${url} HTTP/1.1\r\n\r\n`.length + fields + body
+      const readTo = (upgradesReadTo.get(socket) ?? 0) + size
+      if (socket.bytesRead !== readTo) return
+      upgradesReadTo.set(socket, readTo)
+      this.shouldKeepAlive = shouldKeepAlive
+    }
+  }
+
+  static #unreadBytes = 0
+  /** The responses that wait for their clients to read them, the longest-waiting first. */
+  static readonly #unread = new Map<Response, () => void>()
+
+  #limitUnread(socket: Socket, bytes: number): void {
+    const close = () => {
+      release()
+      socket.destroy()
+    }
+    // Node's idle timeout does not close the connection of a slow reader that sends bytes.
+    const timer = setTimeout(close, maxResponseReadMs).unref()
+    const release = () => {
+      if (!Response.#unread.delete(this)) return
+      clearTimeout(timer)
+      Response.#unreadBytes -= bytes
+    }
+    Response.#unread.set(this, close)
+    Response.#unreadBytes += bytes
+    this.once("close", release)
+    for (const closeOldest of Response.#unread.values()) {
+      if (Response.#unreadBytes <= maxUnreadBytes) break
+      closeOldest()
+    }
+  }
 }
 
-export class OrderedServer extends Server<typeof Request> {
-  readonly #connections = new WeakMap<Socket, Connection>()
-
-  constructor(options: ServerOptions<typeof Request>) {
-    super({ ...options, IncomingMessage: Request })
+export class OrderedServer extends Server<typeof Request, typeof Response> {
+  constructor(options: ServerOptions<typeof Request, typeof Response>) {
+    super({ ...options, IncomingMessage: Request, ServerResponse: Response })
     // Respond even to a client that half-closes its socket after the request.
     Object.assign(this, { httpAllowHalfOpen: true })
     // Without this listener, Node itself responds to an unknown `Expect`, with a 417 that has no Error body.
@@ -92,72 +185,45 @@ export class OrderedServer extends Server<typeof Request> {
     })
   }
 
-  // Queues a pipelined request until the previous response is sent (RFC 9112 §9.3.2).
+  // One request runs, and one may wait behind it: a client that has just read a large response can be that early.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
-    if (!(request instanceof Request && response instanceof ServerResponse)) return super.emit(event, ...values)
+    if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
     const { socket } = request
-    const connection = this.#connectionOf(socket)
-    connection.lastResponse = response
-    // Close the connection after a request with `Upgrade`. Node's parser may have dropped the requests behind it.
-    if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
-    this.#enqueue(socket, connection, () => {
-      response.once("finish", () => this.#startNext(socket, connection))
-      // Close the connection of a client that reads too slowly. Node's idle timeout does not, if the client sends
-      // bytes.
-      response.once("prefinish", () => {
-        if (socket.writableLength === 0) return
-        const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
-        response.once("close", () => clearTimeout(timer))
-      })
-      super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    })
+    const latest = latestRequests.get(socket)
+    if (latest?.response?.isWaiting === true) {
+      latest.response.shouldKeepAlive = false
+      stopReading(socket)
+      return true
+    }
+    latestRequests.set(socket, request)
+    request.response = response
+    if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
+    response.runInTurn(() => void super.emit(event === "checkExpectation" ? "request" : event, request, response))
     return true
   }
 
   /**
-   * Ends a connection after `fault`. If all requests have arrived, queues `respond` as the last response. Otherwise
+   * Ends a connection after `fault`. If all requests have arrived, calls `respond` after the last response. Otherwise
    * makes reading the incomplete body fail, so that its handler responds last. If the handler already has, only closes.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
-    const connection = this.#connectionOf(socket)
-    const { lastResponse: last } = connection
-    if (last === undefined || last.req.complete) this.#enqueue(socket, connection, respond)
-    else if (last.writableEnded) closeGently(socket)
+    const last = latestRequests.get(socket)
+    const response = last?.response
+    if (last === undefined || last.complete) {
+      if (response === undefined) respond()
+      else response.once("finish", respond)
+    } else if (response === undefined || response.writableEnded) closeGently(socket)
     else {
-      last.shouldKeepAlive = false
-      last.req.fail(fault)
+      response.shouldKeepAlive = false
+      last.fail(fault)
     }
   }
+}
 
-  #connectionOf(socket: Socket): Connection {
-    const connection = this.#connections.get(socket) ?? { queue: [], isBusy: false, queuedFrom: 0 }
-    this.#connections.set(socket, connection)
-    return connection
-  }
-
-  #enqueue(socket: Socket, connection: Connection, start: () => void): void {
-    const { queue } = connection
-    if (!connection.isBusy) {
-      connection.isBusy = true
-      start()
-      return
-    }
-    if (queue.length === 0) connection.queuedFrom = socket.bytesRead
-    if (queue.length < maxQueuedRequests && socket.bytesRead - connection.queuedFrom <= maxQueuedBytes) {
-      queue.push(start)
-      return
-    }
-    // Make `onIncoming` return 2, which stops Node's parser. Otherwise it would parse all requests that it has already
-    // read, and 60 connections with too many requests could stall the process for two seconds.
-    Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
-    socket.destroy()
-  }
-
-  #startNext(socket: Socket, connection: Connection): void {
-    if (!socket.writable) return
-    const start = connection.queue.shift()
-    connection.isBusy = start !== undefined
-    start?.()
-  }
+/** Stops reading. The parser skips the requests that Node has already read: one read can have 2,521 of them. */
+const stopReading = (socket: Socket): void => {
+  Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
+  bypassParser(socket)
+  socket.pause()
 }

@@ -1,5 +1,5 @@
 /** Responds to requests that Node's parser rejects, that arrive too slowly or in too many chunks, and to CONNECT. */
-import { Clock, Effect, Option, Predicate } from "effect"
+import { Clock, Effect, FiberSet, Option, Predicate } from "effect"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
@@ -19,11 +19,12 @@ const originOf = (fault: object): { readonly origin?: string } => {
 
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: PortHooks) {
   const clock = yield* Clock.Clock
-  const run = Effect.runForkWith(yield* Effect.context())
+  const run = yield* FiberSet.makeRuntime()
   const rejected = new WeakSet<Socket>()
 
   const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
     const { socket, url = "" } = request
+    if (!socket.writable) return
     // After a parser error, `method` is null, although Node's type says otherwise.
     const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }

@@ -31,9 +31,12 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
   return typeof value === "string" ? value : undefined
 }
 
+/** The maximum number of header fields. Node keeps at most one more, and some that arrived together with it. */
+export const maxFields = 100
+
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
-const faultyFraming = invalid("expected no Transfer-Encoding in HTTP/1.0")
+const faultyFraming = invalid("expected a Transfer-Encoding that ends with chunked, and none in HTTP/1.0")
 const badHost = invalid("expected one valid Host header")
 const badPath = invalid("path: expected no ; or # (percent-encode them as %3B and %23)")
 const twoCredentials = invalid("header.authorization: expected one Authorization header")
@@ -51,10 +54,14 @@ export const headError = (
   if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source
+  if (rawHeaders.length > 2 * maxFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling: a proxy may disagree on where such an HTTP/1.0 request ends (RFC 9112 §6.1).
-  if (httpVersion === "1.0" && headers["transfer-encoding"] !== undefined) return faultyFraming
+  // Prevent request smuggling: a proxy may disagree on where such a request ends (RFC 9112 §6.1, §6.3).
+  const { "transfer-encoding": transfer } = headers
+  if (transfer !== undefined && (httpVersion === "1.0" || !/(?:^|,)\s*chunked$/i.test(String(transfer)))) {
+    return faultyFraming
+  }
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost
   // Reject several `Authorization` headers, because Node would silently use the first.

@@ -15,6 +15,7 @@ import * as ConnectionLimits from "./ConnectionLimits.ts"
 import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
+import { maxFields } from "./RequestHead.ts"
 import type { PortHooks } from "./Responses.ts"
 import { routerConfig } from "./RoutePaths.ts"
 
@@ -28,6 +29,7 @@ const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
     // Disable Node's check of `Host`, because its 400 would have no Error body. `headError` checks `Host`.
     requireHostHeader: false
   })
+  server.maxHeadersCount = maxFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
   yield* ConnectionLimits.attach(server, hooks.trustedProxies)

@@ -65,8 +65,8 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // Bounds memory: the names in 32 pages of up to 101 pets take at most 13 MB (1,000 characters of 4 bytes each).
-    size: 32,
+    // Bounds memory: the names in 8 pages of up to 101 pets take at most 3 MB (1,000 characters of 4 bytes each).
+    size: 8,
     // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()

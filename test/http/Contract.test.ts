@@ -42,7 +42,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"\\ud800","categoryId":1}`, "body.name: expected a string without U+0000"],
   [`{"name":"${"x".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
   [`{"name":"${"🐈".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
-  ...[`"1"`, "1.5", "1e-1", "1e999999999", "9223372036854775808", "-9223372036854775809", "9".repeat(60_000)].map(
+  ...[`"1"`, "1.5", "1e-1", "1e999999999", "9223372036854775808", "-9223372036854775809", "9".repeat(16_000)].map(
     (categoryId) => [`{"name":"a","categoryId":${categoryId}}`, int64] as const
   ),
   [`{"name":"a","categoryId":1,"status":null}`, `body.status: ${statuses}`],
@@ -52,8 +52,8 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"a","categoryId":1,"name":"a"}`, names],
   [`{"name":"a","categoryId":1,"x":{"y":[1,{"a":1,"\\u0061":2}]}}`, names],
   [`{"name":"a","categoryId":1,"x":${"[".repeat(1_000)}${"]".repeat(1_000)}}`, levels],
-  ["[".repeat(30_000) + "]".repeat(30_000), levels],
-  ["[".repeat(60_000), "expected valid JSON"]
+  ["[".repeat(8_000) + "]".repeat(8_000), levels],
+  ["[".repeat(16_000), "expected valid JSON"]
 ]
 
 /** Invalid values in a path or a query, separated by spaces, and the message for them. */

@@ -41,7 +41,7 @@ export const start = Effect.fnUntraced(function*(
     return code ?? signal
   })
   const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+)[,;]`).exec(stderr)?.[1] ?? ""
-  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("console") !== "")
+  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("console") !== "", 60)
   if (!isRunning) return yield* new Exited({ code: yield* Effect.promise(() => exit), stderr })
   const [address, management] = [urlOf("Listening"), urlOf("console")]
   return { process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit }
@@ -110,13 +110,18 @@ export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
   return /psk_\w+/.exec(stdout())?.[0] ?? ""
 })
 
-/** Waits until `condition` holds. */
-export const until = (condition: () => boolean) => untilTrue(Effect.sync(condition))
+/** Waits until `condition` returns true. Fails after `seconds` in real time, also under `TestClock`. */
+export const until = (condition: () => boolean, seconds = 20) =>
+  untilTrue(Effect.sync(condition), seconds, String(condition))
 
-/** Waits until `condition` returns true. It waits in real time, also under `TestClock`. */
-export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
+/** Waits as `until` does. `text` describes the condition. */
+export const untilTrue = <E>(condition: Effect.Effect<boolean, E>, seconds = 20, text = "a condition") =>
   Effect.gen(function*() {
-    while (!(yield* condition)) yield* Effect.promise(() => setTimeout(10))
+    const deadline = performance.now() + seconds * 1_000
+    while (!(yield* condition)) {
+      if (performance.now() > deadline) yield* Effect.die(new Error(`Not within ${seconds} seconds: ${text}`))
+      yield* Effect.promise(() => setTimeout(10))
+    }
   })
 
 /** Waits until a port accepts connections. */
