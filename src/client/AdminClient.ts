@@ -8,7 +8,7 @@ import type * as Keys from "../api/Keys.ts"
 import { formatETag } from "../api/KeysGroup.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
-import { makeCall, type OperationError, passOn, streamPages, type StreamQuery } from "./ClientCalls.ts"
+import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
 import type { Optional, Secret } from "./Transport.ts"
@@ -166,7 +166,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     session: (options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError> =>
       call("session", api.showSession(), options)
   }
-}, Effect.provide([HttpApiMiddleware.layerClient(AdminAuth, passOn), Digest.layerWebCrypto]))
+}, Effect.provide([HttpApiMiddleware.layerClient(AdminAuth, relay), Digest.layerWebCrypto]))
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a

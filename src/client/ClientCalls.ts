@@ -46,8 +46,7 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
 })
 
 /** A client's part of a middleware that leaves the request to the transport. */
-export const passOn: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = ({ next, request }) =>
-  next(request)
+export const relay: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) => call.next(call.request)
 
 type Attributes = Readonly<Record<string, unknown>>
 

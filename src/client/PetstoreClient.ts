@@ -6,7 +6,7 @@ import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { makeCall, type OperationError, passOn, streamPages, type StreamQuery } from "./ClientCalls.ts"
+import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
 import type { Optional, Secret } from "./Transport.ts"
@@ -91,7 +91,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
     rateLimit
   }
-}, Effect.provide([HttpApiMiddleware.layerClient(Auth, passOn), SecureRandom.layerWebCrypto]))
+}, Effect.provide([HttpApiMiddleware.layerClient(Auth, relay), SecureRandom.layerWebCrypto]))
 
 /**
  * A client of the Petstore service. After a 408, a 429, a 5xx other than 505, or no response, it retries with backoff,
