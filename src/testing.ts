@@ -1,5 +1,5 @@
 /** The module `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
-import { ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { ConfigProvider, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
@@ -88,8 +88,7 @@ export const layerTest = (
 ): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | KeyVerifier | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
-    const key = apiKey ?? (yield* withoutInfoLogs(issue)).key
-    const secret = Redacted.make(Redacted.value(Effect.isEffect(key) ? yield* key : key))
+    const secret = apiKey ?? (yield* withoutInfoLogs(issue)).key
     return Layer.merge(
       PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),
       Layer.effect(TestService, makeTestService(secret))

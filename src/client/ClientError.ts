@@ -85,15 +85,18 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
+export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-export const fromResponse = Effect.fnUntraced(function*(
+/** Before a response, `cause` is an invalid argument. After it, the response does not fit the API. */
+export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
-  { headers, request, status, text }: HttpClientResponse.HttpClientResponse
+  response: Option.Option<HttpClientResponse.HttpClientResponse>
 ) {
+  if (Option.isNone(response)) return fromRequest(cause)
+  const { headers, request, status, text } = response.value
   const requestId = headers["x-request-id"]
   const retryAfter = yield* retryAfterOf(headers)
   const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))

@@ -1,13 +1,6 @@
 /** Entry point of the package export `petstore-client/client`. */
 export { AdminClient, type AdminOptions, type AnyAdminError, type FoundKey } from "./AdminClient.ts"
-export {
-  type CallOptions,
-  type ClientOptions,
-  type Optional,
-  type ResponseMetadata,
-  type Secret,
-  withMetadata
-} from "./ClientCalls.ts"
+export { type ResponseMetadata, withMetadata } from "./ClientCalls.ts"
 export {
   InvalidInput,
   isRetryable,
@@ -20,3 +13,4 @@ export {
 export { type AllQuery, type AnyError, type CreateOptions, type Options, PetstoreClient } from "./PetstoreClient.ts"
 export { RateLimitState } from "./Pacing.ts"
 export type { RetryOptions } from "./Retries.ts"
+export type { CallOptions, ClientOptions, Optional, Secret } from "./Transport.ts"

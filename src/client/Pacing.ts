@@ -45,7 +45,7 @@ interface PacingState {
   readonly pause: Pause | undefined
   /**
    * Starts at 1. A response with limits sets it to the remaining requests, at least 1. A success without any sets it to
-   * Infinity. An attempt without a response can raise it.
+   * Infinity. An attempt that waits for its response can raise it.
    */
   readonly maxInFlight: number
 }
@@ -59,8 +59,11 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** After an attempt without a response, allows one more within the limit, so that queued calls do not wait long. */
-  const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
+  /** After a second without a response, allows one more attempt within the limit, so that one does not block all. */
+  const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now))).pipe(
+    Effect.delay("1 second"),
+    Effect.andThen(Effect.never)
+  )
 
   return {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
@@ -79,7 +82,7 @@ export const makePacing = Effect.gen(function*() {
           if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
           if (pause.rejection !== undefined && now < pause.probeAt) return pause.rejection
         }
-        const response = yield* send.pipe(Effect.tapError(() => addSlot), Effect.onInterrupt(() => addSlot))
+        const response = yield* Effect.raceFirst(send, addSlot)
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
         const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
         const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }

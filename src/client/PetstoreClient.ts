@@ -1,18 +1,18 @@
-import { Config, Context, Effect, Layer, type Option, type Stream } from "effect"
+import { Config, Context, Effect, Layer, type Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { FetchHttpClient, HttpClient } from "effect/http"
+import { FetchHttpClient, type HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
-import type * as Errors from "../api/Errors.ts"
 import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
-import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage } from "../api/Pets.ts"
+import type { ListQuery, NewPet, Pet, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
-import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
+import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
-import { makePacing, type RateLimitState } from "./Pacing.ts"
+import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
+import type { Optional, Secret } from "./Transport.ts"
 
-export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
+type ErrorOf<Operation extends string> = PetstoreClientError | OperationError<typeof PetstoreApi, Operation>
+export type AnyError = ErrorOf<"listPets">
 
 /** `baseUrl` may end with `/v1` (SPEC §1). */
 export interface Options extends ClientOptions {
@@ -20,55 +20,84 @@ export interface Options extends ClientOptions {
 }
 
 /** The query of `all`. `cursor` is a pet id: the stream starts with the next pet. */
-export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
+export interface AllQuery extends StreamQuery<ListQuery> {}
 
 export interface CreateOptions extends CallOptions {
   /** Within 24 hours, calls with the same key create only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 
+/** Creates a client without a layer, for programs with several API keys. Uses the `HttpClient` in the context. */
+const make = Effect.fnUntraced(function*(clientOptions: Options) {
+  const random = yield* SecureRandom.SecureRandom
+  const { httpClient, rateLimit } = yield* makeTransport(
+    clientOptions,
+    clientOptions.apiKey,
+    ({ headers, method }) => method === "GET" || "idempotency-key" in headers
+  )
+  const api = yield* HttpApiClient.makeWith(PetstoreApi, { httpClient })
+  const call = makeCall("PetstoreClient")
+
+  const list = (query: Optional<ListQuery> = {}, options?: CallOptions): Effect.Effect<PetsPage, AnyError> => {
+    const { cursor, limit, status } = query
+    const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
+    return call("list", api.listPets({ query: omitUndefined(query) }), options, attributes)
+  }
+
+  return {
+    /**
+     * Gets one page of pets (SPEC §4.1). `next` is the query for the next page, and is absent on the last page.
+     * Errors such as `RateLimitExceeded` and `ServiceUnavailable` occur when no retry is left or allowed.
+     *
+     * @example
+     * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
+     * const nextPage = next === undefined ? [] : (yield* petstore.list(next)).pets
+     */
+    list,
+    /**
+     * Streams all matching pets by ascending id, and requests each page only when the stream needs it. If the request
+     * for a page fails, the stream emits the pets of the earlier pages and then fails with the same error.
+     *
+     * @example
+     * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
+     */
+    all: (query: AllQuery = {}, options?: CallOptions): Stream.Stream<Pet, AnyError> => {
+      const { pageSize: limit = listLimit.maximum, ...filter } = query
+      return streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...filter, limit }, options)
+    },
+    /**
+     * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
+     * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that key created another pet.
+     *
+     * @example
+     * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
+     */
+    create: (pet: Optional<NewPet>, options: CreateOptions = {}): Effect.Effect<Pet, ErrorOf<"createPet">> =>
+      Effect.gen(function*() {
+        const key = options.idempotencyKey ?? (yield* random.uuidV7())
+        const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key } })
+        return (yield* call("create", request, options, { "petstore.idempotency_key": key })).pet
+      }),
+    /**
+     * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the operation is removed.
+     *
+     * @example
+     * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
+     *
+     * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
+     */
+    get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, ErrorOf<"getPet">> =>
+      call("get", api.getPet({ params: { petId: id } }), options, { "petstore.pet.id": id }),
+    /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
+    rateLimit
+  }
+}, Effect.provide([HttpApiMiddleware.layerClient(Auth, relay), SecureRandom.layerWebCrypto]))
+
 /**
  * A client of the Petstore service. After a 408, a 429, a 5xx other than 505, or no response, it retries with backoff,
  * but not before `Retry-After`. It sends an `Idempotency-Key` with each create, so a retry creates no second pet.
  */
-export class PetstoreClient extends Context.Service<PetstoreClient, {
-  /**
-   * Gets one page of pets (SPEC §4.1). `next` is the query for the next page, and is absent on the last page. Errors
-   * such as `RateLimitExceeded` and `ServiceUnavailable` occur when no retry is left or allowed.
-   *
-   * @example
-   * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
-   * const nextPage = next === undefined ? [] : (yield* petstore.list(next)).pets
-   */
-  list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
-  /**
-   * Streams all matching pets by ascending id, and requests each page only when the stream needs it. If the request for
-   * a page fails, the stream emits the pets of the earlier pages and then fails with the same error.
-   *
-   * @example
-   * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
-   */
-  all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
-  /**
-   * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
-   * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that key already created another pet.
-   *
-   * @example
-   * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
-   */
-  create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
-  /**
-   * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the operation is removed.
-   *
-   * @example
-   * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
-   *
-   * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
-   */
-  get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
-  /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
-  readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
-}>()("petstore/PetstoreClient") {
+export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/PetstoreClient", { make }) {
   /** Uses `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
@@ -81,46 +110,4 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
-
-  /** Creates a client without a layer, for programs with several API keys. Uses the `HttpClient` in the context. */
-  static readonly make = (options: Options): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
-    make(options).pipe(
-      Effect.provide([HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey)), SecureRandom.layerWebCrypto])
-    )
 }
-
-const decoder = <const Name extends keyof typeof PetsGroup["endpoints"]>(endpoint: Name) =>
-  HttpApiClient.decodeResponse(PetstoreApi, { group: "pets", endpoint })
-const decode = { list: decoder("listPets"), create: decoder("createPet"), get: decoder("getPet") }
-const responseMode = "response-only"
-
-const make = Effect.fnUntraced(function*(clientOptions: Options) {
-  const random = yield* SecureRandom.SecureRandom
-  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
-  const limits = yield* makePacing
-  const call = makeCaller("PetstoreClient", clientOptions, limits)
-
-  const list: PetstoreClient["Service"]["list"] = (query = {}, options) => {
-    const { cursor, limit, status } = query
-    const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
-    const request = api.listPets({ query: omitUndefined(query), responseMode })
-    return call("list", request, decode.list, { isIdempotent: true, attributes }, options)
-  }
-
-  return PetstoreClient.of({
-    list,
-    all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>
-      streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...query, limit }, options),
-    create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
-      const key = idempotencyKey ?? (yield* random.uuidV7())
-      const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode })
-      const traits = { isIdempotent: true, attributes: { "petstore.idempotency_key": key } }
-      return (yield* call("create", request, decode.create, traits, options)).pet
-    }),
-    get: (petId, options) => {
-      const traits = { isIdempotent: true, attributes: { "petstore.pet.id": petId } }
-      return call("get", api.getPet({ params: { petId }, responseMode }), decode.get, traits, options)
-    },
-    rateLimit: limits.latest
-  })
-})

@@ -1,10 +1,11 @@
-import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References, Schema } from "effect"
+import { Context, Duration, Effect, Layer, Option, Queue, Ref, References, Schema } from "effect"
 import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import { type ApiError, RetryAfter, ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import type { PetstoreClientError } from "../client/ClientError.ts"
+import type { Secret } from "../client/Transport.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -123,10 +124,11 @@ export const layerFaultyClient = Layer.effect(
   })
 )
 
-export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
+export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
   const { delay, isUnavailable, outcomes, sent } = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
-  const key = Effect.orDie((yield* KeyVerifier).verify(secret))
+  const { verify } = yield* KeyVerifier
+  const key = Effect.orDie(Effect.flatMap(Effect.isEffect(secret) ? secret : Effect.succeed(secret), verify))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
   return TestService.of({
     insertPets: (...newPets) =>

@@ -326,6 +326,18 @@ describe("PetstoreClient with a failing service", () => {
       })
   )
 
+  it.effect("sends one request more for each second that the first ones have no response", () =>
+    Effect.gen(function*() {
+      const { requests, seconds } = yield* withReplies(["never", pets], ({ list }) => Effect.race(list(), list()))
+      assert.deepStrictEqual([requests.length, seconds], [2, 1])
+      const hanging = yield* withReplies(
+        ["never"],
+        ({ list }) =>
+          Effect.race(Effect.replicateEffect(list(), 100, { concurrency: "unbounded" }), Effect.sleep("9500 millis"))
+      )
+      assert.lengthOf(hanging.requests, 10)
+    }))
+
   const failingReplies: ReadonlyArray<Reply> = ["never", busy]
   it.effect.each(failingReplies)("fails at its timeout, and sends nothing more: %s", (reply) =>
     Effect.gen(function*() {

@@ -1,10 +1,14 @@
 /** Tests that the servers that the bench compares do the same work and send the same responses. */
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { execFile } from "node:child_process"
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { promisify } from "node:util"
 import * as Contender from "../../bench/Contender.ts"
 import * as Workload from "../../bench/Workload.ts"
 import { send, until } from "../support/Process.ts"
-import { freePort } from "../support/Temporary.ts"
+import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 /** The service on a database of 95 pets with ids up to 100, and a key without limits. */
 const startPetstore = Effect.gen(function*() {
@@ -109,4 +113,21 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The servers that t
         assert.strictEqual((yield* send(`${floor.address}/v1/pets`, key, "POST", {})).status, 201)
       }))
   })
+
+  it.live("bench:compare starts both trees and the control anew in each round", () =>
+    Effect.gen(function*() {
+      const directory = yield* temporaryDirectory
+      // In place of wrk, so that a load takes no time. It notes the addresses that it should load.
+      const wrk = `#!/bin/sh\necho "$6" >> ${directory}/addresses\n` +
+        `echo '{"requestsPerSecond":1,"p99":1,"requests":1,"failed":0}'\n`
+      writeFileSync(join(directory, "wrk"), wrk, { mode: 0o755 })
+      const BENCH = { BENCH_ROUNDS: "2", BENCH_PETS: "100", BENCH_KEYS: "1", BENCH_OPERATIONS: "list" }
+      const env = { ...process.env, ...BENCH, PATH: `${directory}:${process.env.PATH}` }
+      const args = [join(Contender.repository, "bench/compare.ts"), "."]
+      const { stdout } = yield* Effect.promise(() => promisify(execFile)(process.execPath, args, { env }))
+      for (const side of ["this tree", "control", "."]) assert.include(stdout, `\n| ${side} | 1 | 1.0 |`)
+      const addresses = readFileSync(join(directory, "addresses"), "utf8").trim().split("\n")
+      assert.strictEqual(addresses.length, 12, "each process is loaded to warm it, and then to measure it")
+      assert.strictEqual(new Set(addresses).size, 6, stdout)
+    }), 60_000)
 })

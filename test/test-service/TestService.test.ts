@@ -1,11 +1,11 @@
 /** Tests the controls of the service in memory, and the client's reactions to the faults that they provoke. */
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber } from "effect"
+import { Duration, Effect, Fiber, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { InternalError, RateLimitExceeded } from "../../src/api/Errors.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { layerTest, TestService } from "../../src/testing.ts"
+import { ApiKeys, layerTest, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
 const never = { retry: { times: 0, maxWait: 0 } }
@@ -48,6 +48,20 @@ describe("TestService", () => {
       assert.strictEqual(error._tag === "PetstoreClientError" ? error.reason._tag : error._tag, tag)
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
+
+  it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
+    let current = Redacted.make("psk_none")
+    const apiKey = Effect.sync(() => current)
+    return Effect.gen(function*() {
+      const [client, service, keys] = [yield* PetstoreClient, yield* TestService, yield* ApiKeys]
+      assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+      const issued = yield* keys.issue({ name: "test", plan: "free" })
+      current = issued.key
+      yield* client.list()
+      yield* service.revokeKey
+      assert.isNotNull((yield* keys.find(issued.id)).revokedAt)
+    }).pipe(Effect.provide(layerTest({ ...never, apiKey })))
+  })
 
   it.effect("loses responses, and the default retries still create only one pet", () =>
     Effect.gen(function*() {
