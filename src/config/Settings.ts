@@ -135,7 +135,7 @@ export const Settings = {
       "It must be longer than the idle timeout of the proxy in front of the service."
   ),
   maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 4_000)(
-    "The maximum number of open connections on each port. Further ones are closed at once (docs/configuration.md)."
+    "The maximum number of open connections on each port. Further ones are closed at once."
   ),
   maxConnectionsPerAddress: withDefault("MAX_CONNECTIONS_PER_ADDRESS", wholeNumber(1, 1_000_000), 1_000)(
     "The maximum number of open connections of one client address (IPv4, or the /64 of IPv6) on each port. " +

@@ -119,8 +119,8 @@ export const untilTrue = <E>(condition: Effect.Effect<boolean, E>, seconds = 20,
   Effect.gen(function*() {
     const deadline = performance.now() + seconds * 1_000
     while (!(yield* condition)) {
-      if (performance.now() > deadline) yield* Effect.die(new Error(`Not within ${seconds} seconds: ${text}`))
-      yield* Effect.promise(() => setTimeout(10))
+      const late = new Error(`Not within ${seconds} seconds: ${text}`)
+      yield* performance.now() > deadline ? Effect.die(late) : Effect.promise(() => setTimeout(10))
     }
   })
 
