@@ -45,7 +45,10 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, validation. */
+/**
+ * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
+ * validation. An endpoint with a body adds the last two itself, because a group can only add middleware around them.
+ */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)

@@ -4,7 +4,7 @@ import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "eff
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
-import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
+import { Auth, CurrentKey, RateLimit, RequestBody, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { getPetSunset } from "../api/Pets.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { clientAddress } from "./ClientAddress.ts"
@@ -70,29 +70,38 @@ const rateLimit = Layer.effect(
   })
 )
 
-/** Takes a concurrency slot only after the body has arrived, so that slow uploads occupy no slots. */
-export const validation = Layer.effect(
+const hasUnknownExpectation = (request: HttpServerRequest.HttpServerRequest): boolean =>
+  (headerOf(request, "expect") ?? "100-continue").toLowerCase() !== "100-continue"
+
+/** Checks `Expect` first, because a client may send the body only once its expectation is met. */
+const requestBody = Layer.succeed(
+  RequestBody,
+  (httpEffect) =>
+    Effect.withFiber((fiber): Result<typeof httpEffect, JsonBody.BodyError | Errors.ExpectationFailed> => {
+      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      if (hasUnknownExpectation(request)) return Effect.fail(new Errors.ExpectationFailed())
+      return Effect.andThen(JsonBody.check(request), httpEffect)
+    })
+)
+
+/** Takes a concurrency slot. `RequestBody` runs before it, so that slow uploads occupy no slots. */
+const limitedValidation = Layer.effect(
   Validation,
   Effect.zipWith(
     ConcurrencyLimit.make,
     Validation,
     (limitConcurrency, decoded) =>
       Validation.of((httpEffect, options) => {
-        const hasBody = options.endpoint.payload.size > 0
         const limited = limitConcurrency(decoded(httpEffect, options))
-        return Effect.withFiber((
-          fiber
-        ): Result<typeof limited, JsonBody.BodyError | Errors.ExpectationFailed, HttpRouter.Provided> => {
+        return Effect.withFiber((fiber): Result<typeof limited, Errors.ExpectationFailed, HttpRouter.Provided> => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const expect = headerOf(request, "expect")
-          if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
-            return Effect.fail(new Errors.ExpectationFailed())
-          }
-          return hasBody ? Effect.andThen(JsonBody.check(request), limited) : limited
+          return hasUnknownExpectation(request) ? Effect.fail(new Errors.ExpectationFailed()) : limited
         })
       })
   )
 ).pipe(Layer.provide(Validation.layer))
+
+export const validation = Layer.merge(requestBody, limitedValidation)
 
 const sunset = Layer.succeed(Sunset, (httpEffect) =>
   Effect.flatMap(
