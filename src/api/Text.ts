@@ -47,15 +47,50 @@ export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
   })
 
+/** The number of letters to insert, delete or replace (Levenshtein). Ignores case, `_` and `-`. */
+const distance = (one: string, other: string): number => {
+  const [from = "", to = ""] = [one, other].map((name) => name.toLowerCase().replaceAll(/[_-]/g, ""))
+  if (Math.abs(from.length - to.length) > 2) return Infinity
+  let row = Array.from({ length: to.length + 1 }, (_, index) => index)
+  for (const [i, letter] of [...from].entries()) {
+    const next = [i + 1]
+    for (const [j, above = 0] of row.slice(1).entries()) {
+      next.push(Math.min((next[j] ?? 0) + 1, above + 1, (row[j] ?? 0) + Number(letter !== to[j])))
+    }
+    row = next
+  }
+  return row.at(-1) ?? 0
+}
+
+/** Suggests the known name that `name` misspells, if there is one. */
+const suggest = (name: string, known: ReadonlyArray<string>): string => {
+  const [[edits, closest] = []] = known.map((each) => [distance(name, each), each] as const).toSorted(([a], [b]) =>
+    a - b
+  )
+  return edits !== undefined && edits <= Math.min(2, name.length / 2) ? ` (did you mean ${closest}?)` : ""
+}
+
 const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
+  leafHook: (issue) => {
+    if (issue._tag === "MissingKey") return "required"
+    if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
+    // Only `describeIssue` gets the unknown name, so pass the known names to it.
+    return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
+  }
 })
 
-/** Describes all invalid fields, such as `limit: expected an integer; name: required`. */
-export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
-  formatIssue(issue).issues
-    .map(({ message, path = [] }) => {
-      const name = nameOf(path.map((segment) => String(typeof segment === "object" ? segment.key : segment)))
-      return `${name}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
-    })
-    .join("; ")
+const maxNamed = 10
+
+/** Describes the first ten invalid fields, such as `limit: expected an integer; name: required`. */
+export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string => {
+  const { issues } = formatIssue(issue)
+  const named = issues.slice(0, maxNamed).map(({ message, path: segments = [] }) => {
+    const path = segments.map((segment) => String(typeof segment === "object" ? segment.key : segment))
+    const name = nameOf(path)
+    const [fault, ...known] = message.split("\n")
+    return fault === "unknown"
+      ? `${name}: unknown ${name.startsWith("query.") ? "parameter" : "field"}${suggest(path.at(-1) ?? "", known)}`
+      : `${name}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
+  })
+  return [...named, ...issues.length > maxNamed ? [`and ${issues.length - maxNamed} more`] : []].join("; ")
+}

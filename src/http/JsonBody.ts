@@ -64,13 +64,38 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
-    // Keep only this part of V8's message, because the rest can quote the body.
-    const [fault] = error instanceof Error
-      ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
-      : []
-    return fault === undefined ? "valid JSON" : `valid JSON (${fault})`
+    return `valid JSON (${describeFault(text, String(error))})`
   }
   return expectedOfNames(text)
+}
+
+/** Returns the cause and the position in V8's message, without the part of the body that some messages quote. */
+const describeFault = (text: string, message: string): string => {
+  const [, unexpected] = /(Unexpected token '.'), /su.exec(message) ?? []
+  if (unexpected !== undefined) return `${unexpected} at position ${findPosition(text)}`
+  const [, cause = "Malformed", position = ""] =
+    /: ([^"]*?)(?: in JSON| of JSON input)?( at position \d+|$)/.exec(message) ?? []
+  return cause + position
+}
+
+/** Finds the position of an unexpected token by bisection, because V8's message for it has none. */
+const findPosition = (text: string): number => {
+  let [start, end] = [0, text.length]
+  while (start < end) {
+    const middle = (start + end + 1) >> 1
+    if (hasUnexpectedToken(text.slice(0, middle))) end = middle - 1
+    else start = middle
+  }
+  return start
+}
+
+const hasUnexpectedToken = (text: string): boolean => {
+  try {
+    JSON.parse(text)
+    return false
+  } catch (error) {
+    return String(error).includes("Unexpected token")
+  }
 }
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g

@@ -10,6 +10,7 @@ import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { clientAddress } from "./ClientAddress.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import * as JsonBody from "./JsonBody.ts"
+import * as MissingApiKey from "./MissingApiKey.ts"
 import * as RateLimiting from "./RateLimiting.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
@@ -34,7 +35,9 @@ const auth = Layer.effect(
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
-        if (secret === undefined) return Effect.fail(new Errors.MissingApiKey())
+        if (secret === undefined || secret.startsWith("adm_")) {
+          return Effect.fail(MissingApiKey.errorOf(request, secret))
+        }
         return Effect.flatMap(verify(Redacted.make(secret)), (key) => {
           context.keyId = key.id
           return Effect.provideService(httpEffect, CurrentKey, key)

@@ -4,7 +4,7 @@
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { ApiError } from "../api/Errors.ts"
+import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { RequestContext } from "./RequestContext.ts"
@@ -50,8 +50,11 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 }
 
 export const reject = (hooks: PortHooks, head: RequestHead, context: RequestContext["Service"], error: ApiError) => {
-  const allow = error.status === 405 && { allow: hooks.routesAt("*").methods.join(", ") }
-  return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
+  if (error.status !== 405) return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close" }))
+  // Node does not report the path of a request with an unknown method, so name the methods of all paths.
+  const allow = hooks.routesAt("*").methods.join(", ")
+  const named = new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` })
+  return hooks.finish(head, context, ErrorResponses.make(named, { connection: "close", allow }))
 }
 
 export const layer = (hooks: PortHooks) =>
