@@ -27,7 +27,7 @@ export const closeWithin = (duration: Duration.Duration, orElse: Effect.Effect<v
     const scope = yield* Scope.make()
     yield* Effect.addFinalizer((exit) =>
       Effect.flatMap(Effect.forkDetach(Scope.close(scope, exit)), (closing) =>
-        Effect.timeoutOrElse(Effect.interruptible(Fiber.join(closing)), { duration, orElse: () => orElse }))
+        Effect.timeoutOrElse(Fiber.join(closing), { duration, orElse: () => orElse }))
     )
     return yield* Layer.buildWithScope(layer, scope)
   }))

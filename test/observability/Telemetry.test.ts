@@ -1,13 +1,12 @@
 /** Tests the telemetry that the service exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
-import { once } from "node:events"
-import { type AddressInfo, createServer } from "node:net"
 import { text } from "node:stream/consumers"
 import { describe as describeCause } from "../../src/observability/LogText.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"
+import { silentServer } from "../support/Sockets.ts"
 
 type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
@@ -21,21 +20,6 @@ const collector = Effect.gen(function*() {
     response.end("{}")
   })
   return { url, received }
-})
-
-/** A collector that accepts connections and never responds, and the numbers of its connections. */
-const silentCollector = Effect.gen(function*() {
-  const connections = { accepted: 0, open: 0 }
-  const server = createServer((socket) => {
-    connections.accepted++
-    connections.open++
-    socket.on("error", () => {}).on("close", () => connections.open--).resume()
-  })
-  yield* Effect.acquireRelease(
-    Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening")),
-    () => Effect.sync(() => server.close())
-  )
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, connections }
 })
 
 const caller = { traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331" }
@@ -83,7 +67,7 @@ describe("OpenTelemetry", () => {
     Effect.gen(function*() {
       const service = yield* start({
         DATA_DIR: yield* dataDirectory,
-        OTEL_EXPORTER_OTLP_ENDPOINT: (yield* silentCollector).url,
+        OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${(yield* silentServer).port}`,
         // Nothing listens on this port.
         OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1",
         OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1"
@@ -97,9 +81,9 @@ describe("OpenTelemetry", () => {
 
   it.live("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
     Effect.gen(function*() {
-      const { connections, url } = yield* silentCollector
+      const { connections, port } = yield* silentServer
       const env = {
-        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url,
+        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `http://127.0.0.1:${port}`,
         OTEL_EXPORTER_OTLP_TIMEOUT: "500",
         OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1"
       }
