@@ -1,6 +1,7 @@
 /** The data about a request that middleware records for the response headers and the access log. */
 import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
+import { redactSecrets } from "../observability/LogText.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface ChargedDecision extends Decision {
@@ -8,8 +9,14 @@ export interface ChargedDecision extends Decision {
   readonly scope?: "address"
 }
 
+const isUsableId = (id: unknown): id is string =>
+  typeof id === "string" && /^[\w.:-]{1,64}$/.test(id) && redactSecrets(id) === id
+
 export class RequestContext extends Context.Service<RequestContext, {
-  /** The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-`, else a random UUID. */
+  /**
+   * The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-` without a secret, else a random
+   * UUID.
+   */
   readonly requestId: string
   readonly startedAtNs: bigint
   endpoint?: HttpApiEndpoint.Top
@@ -17,7 +24,7 @@ export class RequestContext extends Context.Service<RequestContext, {
   decision?: ChargedDecision
 }>()("petstore/http/RequestContext") {
   static readonly make = (sentId: unknown, startedAtNs: bigint): RequestContext["Service"] => ({
-    requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : crypto.randomUUID(),
+    requestId: isUsableId(sentId) ? sentId : crypto.randomUUID(),
     startedAtNs
   })
 }

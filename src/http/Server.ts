@@ -10,6 +10,7 @@ import {
 } from "effect/http"
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
+import { maxResponses } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogText.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
 import * as JsonBody from "./JsonBody.ts"
@@ -91,7 +92,6 @@ export const layer = <E, R>(
       const node = yield* makeNodeServer(hooks)
       const host = yield* address.host.config
       const portNumber = yield* address.port.config
-      const drainSeconds = yield* Settings.drainSeconds.config
       // Yield before sending, so that the responses of an event-loop turn are sent together. Listing pets then takes up
       // to 30 % less CPU time (docs/performance.md).
       const httpEffect = Effect.tap(yield* routes, () => Effect.yieldNow)
@@ -101,7 +101,7 @@ export const layer = <E, R>(
           port: portNumber,
           reusePort: address.reusePort !== undefined && (yield* address.reusePort.config),
           backlog: 4_096,
-          gracefulShutdownTimeout: `${7 - drainSeconds} seconds`
+          gracefulShutdownTimeout: yield* maxResponses
         }),
         "ServeError",
         ({ cause }) => cannotListen(address, host, portNumber, cause)

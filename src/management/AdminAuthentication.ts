@@ -70,7 +70,8 @@ export const layer = Layer.effect(
   })
 ).pipe(
   // Count failures in memory. Redis is shared by machines, so it would count 127.0.0.1 of all machines as one client.
-  Layer.provide(RateLimiter.layerMemory)
+  // Layers are shared by reference, so without `fresh` the API port could count in the same memory.
+  Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 
 const tooManyAttempts = (decision: Decision) => {

@@ -43,6 +43,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, "/login?password=secret", { path: "/login" }],
   [undefined, `/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
+  [undefined, `/psk%255F${"a".repeat(38)}/adm%25255f${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, "http://user:password@host/x", { path: "/x" }],
   [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
   [undefined, "/%0a%22", { path: "/%0a%22" }],

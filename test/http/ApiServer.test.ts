@@ -259,14 +259,15 @@ describe("ApiServer", () => {
         assert.notInclude((yield* call("/v1/pets?limit=100", { key })).text, "smuggled")
       }))
 
-    it.effect("uses the client's X-Request-Id if it is valid, and generates one otherwise", () =>
+    it.effect("uses the client's X-Request-Id if it is valid and contains no secret, and generates one otherwise", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
         const name = "x-request-id"
         const idOf = (id: string) =>
           Effect.map(call("/v1/pets", { headers: { [name]: id } }), ({ headers }) => headers.get(name) ?? "")
         for (const id of ["a", "x".repeat(64), "a.b:c_d-1"]) assert.strictEqual(yield* idOf(id), id)
-        const generated = yield* Effect.forEach(["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9"], idOf)
+        const secrets = [`psk_${"a".repeat(38)}`, `id:ADM_${"b".repeat(32)}`]
+        const generated = yield* Effect.forEach(["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9", ...secrets], idOf)
         for (const id of generated) assert.match(id, /^[0-9a-f-]{36}$/)
         assert.strictEqual(new Set(generated).size, generated.length)
       }))

@@ -42,6 +42,14 @@ describe("Admin authentication", () => {
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
+  it.effect("does not charge failures to the client's address on the API port", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      yield* Effect.replicateEffect(getAs(), 60)
+      assert.strictEqual((yield* call("/v1/pets")).headers.get("x-ratelimit-remaining"), "59")
+      // `Layer.fresh` around all layers would hide that two of them share one memory.
+    }).pipe(Effect.provide(serversOn(memory))))
+
   it.effect.each([["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const)(
     "takes the address of an operator behind %s for %s",
     ([name, address]) =>
