@@ -72,15 +72,33 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
 }
 
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
-const statementTimeoutMs = 3_500
+const statementTimeoutMs = 2_500
 
-/** The timeout of a silent socket. Without a pooler, it exceeds the statement timeout, so it closes no busy socket. */
-const socketIdleTimeoutMs = 4_500
+/** Longer than the statement timeout, so without a pooler, a socket that is silent for this long is dead or idle. */
+const maxSilenceMs = 3_000
+const cancelTimeoutMs = 500
 
-/** Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself has no such timeout. */
-const open = ({ host, port }: DatabaseUrl): Socket => {
-  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
-  return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())
+/**
+ * Opens sockets for the driver, and closes those of a silent server. The driver has no timeout for them: it opens one
+ * more to cancel a statement, or because all are in use. So a socket that was silent meanwhile waits for a reply, and
+ * an idle one stays open.
+ */
+const makeOpen = ({ host, port }: DatabaseUrl) => {
+  let openedAt = 0
+  return (): Socket => {
+    openedAt = performance.now()
+    const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
+    return socket.setTimeout(maxSilenceMs, () => {
+      const { bytesRead, bytesWritten } = socket
+      // The cancellation of a statement takes time, and so does reading what arrived while this process was paused.
+      setTimeout(() => {
+        if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
+        const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
+        if (isDead) socket.destroy()
+        else socket.setTimeout(maxSilenceMs)
+      }, cancelTimeoutMs).unref()
+    })
+  }
 }
 
 const databaseUrl = Config.option(Settings.databaseUrl.config)
@@ -111,10 +129,11 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
         error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
       )
     )
+  const open = makeOpen(target)
   return PgClient.layer({
     ...options(statementTimeoutMs),
     maxConnections,
-    stream: () => countConnection(open(target))
+    stream: () => countConnection(open())
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 

@@ -46,14 +46,15 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * After a failover, a session can stay on the old primary, which is now read-only. If a write fails for that reason,
- * ends the session that the pool lends next, usually the same one. A pooler would keep using it.
+ * Runs the statements of `write` on one connection. After a failover, a session can stay on the old primary, which is
+ * now read-only. If `write` fails for that reason, ends its session. A pooler would keep using it.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
-  Effect.tapError(
-    write,
-    (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
-  )
+  Effect.scoped(Effect.flatMap(sql.reserve, (connection) =>
+    Effect.tapError(
+      write,
+      (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
+    ).pipe(Effect.provideService(sql.transactionService, [connection, 0]))))
 
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
   causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))
