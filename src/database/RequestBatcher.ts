@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
 interface Call<A, B, E> {
@@ -17,7 +17,8 @@ const unavailable = Exit.fail(new ServiceUnavailable())
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches run, new calls
- * wait for the next batch. Calls of a batch with the same item share one result.
+ * wait for the next batch of at most `size` items, the newest first. Calls of a batch with the same item share one
+ * result.
  *
  * A call fails with `ServiceUnavailable` once `timeout` has passed since its start, or when the scope closes. When all
  * calls of a batch have failed, the batch is interrupted, and the next one starts when it has ended.
@@ -47,39 +48,31 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       : Effect.withSpan(batch, name, { parent, links: others.map((span) => ({ span, attributes: {} })) })
   }
 
-  const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) => {
-    const callsByItem = Map.groupBy(calls, ({ item }) => item)
-    return Effect.forEach(
-      Arr.chunksOf(callsByItem.keys(), size),
-      (items) =>
-        Effect.map(run(items), (results) => {
-          for (const item of items) {
-            for (const call of callsByItem.get(item) ?? []) {
-              call.complete?.(Exit.succeed(results.get(item)))
-              // Release its fiber, which holds the body of its response, while later chunks of the batch run.
-              call.complete = undefined
-            }
-          }
-        }),
-      { discard: true }
-    ).pipe(
+  const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) =>
+    run([...new Set(calls.map(({ item }) => item))]).pipe(
       (batch) => withSpan(batch, calls),
-      Effect.onError((cause) =>
+      Effect.onExit((exit) =>
         Effect.sync(() => {
-          for (const call of calls) call.complete?.(Exit.failCause(cause))
+          for (const { complete, item } of calls) complete?.(Exit.map(exit, (results) => results.get(item)))
         })
       ),
       Effect.ignoreCause
     )
+
+  /** Takes the calls of the `size` newest items. Under overload, one caller's burst then delays no other caller. */
+  const takeCalls = (): ReadonlyArray<Call<A, B, E>> => {
+    const calls = queued.filter(({ complete }) => complete !== undefined)
+    const items = new Set(new Set(calls.map(({ item }) => item).toReversed()).values().take(size))
+    queued = items.size < size ? [] : calls.filter(({ item }) => !items.has(item))
+    return queued.length === 0 ? calls : calls.filter(({ item }) => items.has(item))
   }
 
   const runBatches = Effect.gen(function*() {
     yield* hasQueued.await
     // Let the other calls of this event-loop turn join the batch.
     yield* Effect.yieldNow
-    const calls = queued.filter(({ complete }) => complete !== undefined)
-    queued = []
-    hasQueued.closeUnsafe()
+    const calls = takeCalls()
+    if (queued.length === 0) hasQueued.closeUnsafe()
     if (calls.length === 0) return
     const batch = yield* Effect.forkChild(runBatch(calls), { startImmediately: true })
     running.set(batch, calls)

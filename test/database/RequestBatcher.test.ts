@@ -116,7 +116,7 @@ describe("A call", () => {
 })
 
 describe("A batch", () => {
-  it.effect("starts after its calls, and batches are bounded in number and size and lose no call", () =>
+  it.effect("starts after its calls, is bounded in number and size, and has the newest calls first", () =>
     Effect.gen(function*() {
       const { release, runs, start } = yield* make({ concurrency: 2, size: 3 })
       const items = [0, 1, 2, 2, 0, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -124,7 +124,7 @@ describe("A batch", () => {
       assert.deepStrictEqual(runs, [[0, 1], [2]])
       yield* release
       assert.deepStrictEqual(yield* Fiber.joinAll(fibers), items.map((item) => item * 2))
-      assert.deepStrictEqual(runs.slice(2), [[0, 3, 4], [5, 6, 7], [8, 9, 10]])
+      assert.deepStrictEqual(runs.slice(2), [[8, 9, 10], [5, 6, 7], [0, 3, 4]])
     }))
 
   it.effect("drops interrupted calls, and a failed batch fails only its own calls", () =>
