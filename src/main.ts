@@ -10,7 +10,7 @@ import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdo
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/Responses.ts"
+import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as Logging from "./observability/Logging.ts"
 import { describe } from "./observability/LogText.ts"

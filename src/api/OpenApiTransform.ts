@@ -108,8 +108,6 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     relativePaths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // Only a request body can cause 413 or 415, but `Validation` declares both for every operation.
-      if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }
   }

@@ -32,15 +32,14 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
 
-/** Rejects invalid requests with 400, 413, 415 or 417, and requests over the concurrency limit with 503. */
+const invalidErrors = [
+  Errors.errorResponse(Errors.InvalidRequest),
+  Errors.errorResponse(Errors.ExpectationFailed)
+] as const
+
+/** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
-  error: [
-    Errors.errorResponse(Errors.InvalidRequest),
-    Errors.errorResponse(Errors.PayloadTooLarge),
-    Errors.errorResponse(Errors.UnsupportedMediaType),
-    Errors.errorResponse(Errors.ExpectationFailed),
-    Errors.serviceUnavailable
-  ]
+  error: invalidErrors
 }) {
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
     const { cause, kind } = error
@@ -50,6 +49,21 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
   })
 }
+
+/** Reads the body before validation: rejects a slow (408) or large one (413), and all but JSON in UTF-8 (415, 400). */
+export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
+  error: [
+    ...invalidErrors,
+    Errors.requestTimeout,
+    Errors.errorResponse(Errors.PayloadTooLarge),
+    Errors.errorResponse(Errors.UnsupportedMediaType)
+  ]
+}) {}
+
+/** Fails with 503 if too many operations run at once. */
+export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit>()("petstore/api/ConcurrencyLimit", {
+  error: Errors.serviceUnavailable
+}) {}
 
 /** Fails with 410 from the sunset date of a deprecated operation (SPEC §9.3). */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {

@@ -1,6 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { makeTransform } from "./OpenApiTransform.ts"
-import { Auth, RateLimit, Validation } from "./OperationMiddleware.ts"
+import { Auth, ConcurrencyLimit, RateLimit, Validation } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
@@ -45,9 +45,13 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, validation. */
+/**
+ * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
+ * a slot, validation. An endpoint with a body adds the last three itself, because a group can only add middleware around
+ * them.
+ */
 export class PetstoreApi extends HttpApi.make("petstore")
-  .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
+  .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotateMerge(OpenApi.annotations({

@@ -4,15 +4,10 @@ import type { HttpApiEndpoint } from "effect/http-api"
 import { redactSecrets } from "../observability/LogText.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-export interface ChargedDecision extends Decision {
-  /** Set if the limits are those of the client's address instead of an API key. */
-  readonly scope?: "address"
-}
+/** Whom a request is charged to: the API key once `RateLimit` has run, else the client's address after the response. */
+type Charged = { readonly to: "address" } | { readonly to: "key"; readonly decision: Decision }
 
-const isUsableId = (id: unknown): id is string =>
-  typeof id === "string" && /^[\w.:-]{1,64}$/.test(id) && redactSecrets(id) === id
-
-export class RequestContext extends Context.Service<RequestContext, {
+export interface RequestContext {
   /**
    * The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-` without a secret, else a random
    * UUID.
@@ -21,10 +16,19 @@ export class RequestContext extends Context.Service<RequestContext, {
   readonly startedAtNs: bigint
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
-  decision?: ChargedDecision
-}>()("petstore/http/RequestContext") {
-  static readonly make = (sentId: unknown, startedAtNs: bigint): RequestContext["Service"] => ({
-    requestId: isUsableId(sentId) ? sentId : crypto.randomUUID(),
-    startedAtNs
-  })
+  charged: Charged
 }
+
+const isUsableId = (id: unknown): id is string =>
+  typeof id === "string" && /^[\w.:-]{1,64}$/.test(id) && redactSecrets(id) === id
+
+export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
+  requestId: isUsableId(sentId) ? sentId : crypto.randomUUID(),
+  startedAtNs,
+  charged: { to: "address" }
+})
+
+/** `PortMiddleware` provides it to every request. The default cannot be written to. */
+export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
+  defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
+})

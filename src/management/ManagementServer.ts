@@ -10,11 +10,14 @@ import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as Middleware from "../http/Middleware.ts"
+import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
+import { GracefulShutdown } from "../http/GracefulShutdown.ts"
+import * as PortMiddleware from "../http/PortMiddleware.ts"
+import * as PortServer from "../http/PortServer.ts"
+import * as RequestBody from "../http/RequestBody.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
-import * as Responses from "../http/Responses.ts"
 import { makeRoutesAt } from "../http/RoutePaths.ts"
-import * as Server from "../http/Server.ts"
+import * as Validation from "../http/Validation.ts"
 import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
@@ -23,7 +26,7 @@ import * as ConsoleFiles from "./ConsoleFiles.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(AdminHandlers.layer),
-  Layer.provide([AdminAuthentication.layer, Middleware.validation]),
+  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 
@@ -38,7 +41,7 @@ const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shu
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
-  const draining = yield* Responses.GracefulShutdown
+  const draining = yield* GracefulShutdown
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
@@ -61,7 +64,7 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
-const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError> {
+const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
     routesAt: makeRoutesAt(AdminApi, otherPaths),
@@ -69,7 +72,7 @@ const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>
       Effect.succeed(
-        Responses.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
+        PortMiddleware.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
       ),
     abort: () => Effect.void
   }
@@ -93,8 +96,8 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
-    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(hooks))
-    const server = Server.layer(HttpRouter.toHttpEffect(routes), hooks, address)
+    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, PortMiddleware.layer(hooks))
+    const server = PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, address)
     return Layer.provide(Layer.effectDiscard(logStart), server)
   })
 )

@@ -1,9 +1,10 @@
 /** Tests the contract without this service and its client: a mock server, and another API with its schemas and errors. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, expectTypeOf, it } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import * as Http from "effect/http-api"
 import * as Contract from "../../src/api/entry.ts"
+import type { OperationError } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError } from "../../src/client/Clients.ts"
 
 const { ApiKeyBanned, Auth, exactJson, NotFound, Pet, Pets, PetstoreApi } = Contract
@@ -21,6 +22,8 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
     Layer.provideMerge([
       Layer.succeed(Auth, (effect) => Effect.provideService(effect, Contract.CurrentKey, key)),
       Layer.succeed(Contract.RateLimit, (effect) => effect),
+      Layer.succeed(Contract.RequestBody, (effect) => effect),
+      Layer.succeed(Contract.ConcurrencyLimit, (effect) => effect),
       Layer.succeed(Contract.Sunset, (effect) => effect),
       Contract.Validation.layer,
       Http.HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
@@ -46,6 +49,25 @@ describe("The entry point of the contract", () => {
       const error = { code: "invalid_request", message, status: 400 }
       assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, error])
     }).pipe(Effect.provide(Mock)))
+
+  it("reads a body before it validates the request, in exactly the endpoints that have a body", () => {
+    const onEndpoint = (
+      { endpoint: { middlewares, path, payload } }: { readonly endpoint: Http.HttpApiEndpoint.Top }
+    ) => {
+      const order = [...middlewares].flatMap(({ key }) => /(?:Validation|RequestBody)$/.exec(key) ?? [])
+      // Middleware that is added later runs first.
+      const expected = [...path === "/admin/session" ? [] : ["Validation"], ...payload.size > 0 ? ["RequestBody"] : []]
+      assert.deepStrictEqual(order, expected, path)
+    }
+    HttpApi.reflect(PetstoreApi, { onGroup() {}, onEndpoint })
+    HttpApi.reflect(Contract.AdminApi, { onGroup() {}, onEndpoint })
+  })
+
+  it("declares 413 and 415 only in the errors of calls with a body", () => {
+    type BodyError = Contract.PayloadTooLarge | Contract.UnsupportedMediaType
+    expectTypeOf<Extract<OperationError<typeof PetstoreApi, "createPet">, BodyError>>().toEqualTypeOf<BodyError>()
+    expectTypeOf<Extract<OperationError<typeof PetstoreApi, "listPets" | "getPet">, BodyError>>().toBeNever()
+  })
 
   it("exports each schema that the OpenAPI document names", () => {
     const names = Object.keys(Http.OpenApi.fromApi(PetstoreApi).components.schemas).filter((name) => name !== "Error")

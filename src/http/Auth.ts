@@ -1,0 +1,36 @@
+import { Context, Effect, Layer, Redacted } from "effect"
+import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
+import { type InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
+import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
+import { RequestContext } from "./RequestContext.ts"
+import { headerOf } from "./RequestHead.ts"
+
+const bearer = /^bearer +(\S.*)$/i
+
+type Result<Operation> = Effect.Effect<
+  HttpServerResponse.HttpServerResponse,
+  MissingApiKey | InvalidApiKey | ServiceUnavailable | Effect.Error<Operation>,
+  HttpRouter.Provided
+>
+
+/** Hot path: avoids `Effect.gen` (docs/performance.md). */
+export const layer = Layer.effect(
+  Auth,
+  Effect.gen(function*() {
+    const { verify } = yield* KeyVerifier
+    return Auth.of((httpEffect, { endpoint }) =>
+      Effect.withFiber((fiber): Result<typeof httpEffect> => {
+        const context = fiber.getRef(RequestContext)
+        context.endpoint = endpoint
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        if (secret === undefined) return Effect.fail(new MissingApiKey())
+        return Effect.flatMap(verify(Redacted.make(secret)), (key) => {
+          context.keyId = key.id
+          return Effect.provideService(httpEffect, CurrentKey, key)
+        })
+      })
+    )
+  })
+)
