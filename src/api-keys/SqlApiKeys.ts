@@ -3,7 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { toServiceUnavailable } from "../database/Outage.ts"
+import * as Outage from "../database/Outage.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import type { ApiKeyStore, StoreSelection } from "./ApiKeyStore.ts"
 import { hashSecret } from "./SecretHash.ts"
@@ -50,6 +50,7 @@ export const pageStatement = (
 
 const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const store: ApiKeyStore = {
     insert: (key, hash, alongside, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -66,10 +67,10 @@ const keyStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
         yield* alongside
         return undefined
-      })).pipe(toServiceUnavailable),
+      })).pipe(withinDeadline),
 
     list: (selection, now) =>
-      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), toServiceUnavailable),
+      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), withinDeadline),
 
     formerSecrets: (id, now) =>
       sql<{ readonly endsAt: Date; readonly lastUsedAt: Date | null }>`
@@ -82,7 +83,7 @@ const keyStore = Effect.gen(function*() {
               lastUsedAt: toDateTime(lastUsedAt)
             }))
           ),
-          toServiceUnavailable
+          withinDeadline
         ),
 
     findSecret: (sha256, now) =>
@@ -92,7 +93,7 @@ const keyStore = Effect.gen(function*() {
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
-        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), toServiceUnavailable),
+        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), withinDeadline),
 
     findByHashes: (hashes) =>
       sql<Pick<KeyRow, "id" | "plan"> & Limits & { readonly hash: string; readonly endsAt: Date | null }>`
@@ -108,7 +109,7 @@ const keyStore = Effect.gen(function*() {
             return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity }]
           }))
         ),
-        toServiceUnavailable
+        Outage.toServiceUnavailable
       ),
 
     change: (id, now, change) =>
@@ -142,7 +143,7 @@ const keyStore = Effect.gen(function*() {
           WHERE id = ${id}`
         yield* alongside
         return Result.succeed(key)
-      })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
+      })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
     // Sort the rows and update each table in its own statement, so that processes usually lock rows in the same order.
     recordUses: Effect.fnUntraced(function*(uses) {

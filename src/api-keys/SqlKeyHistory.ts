@@ -4,7 +4,7 @@ import type { AuditEntry } from "../api/Audit.ts"
 import type { UsageCounts } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { toServiceUnavailable } from "../database/Outage.ts"
+import * as Outage from "../database/Outage.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
 import { resolutions, type UsageStore } from "./KeyUsage.ts"
 
@@ -33,6 +33,7 @@ export const auditPageStatement = (
 
 export const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const store: AuditStore = {
     append: (entries) =>
       sql`
@@ -40,18 +41,18 @@ export const auditStore = Effect.gen(function*() {
         SELECT at, action, "keyId", operator, address, before, after
         FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
           at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, toServiceUnavailable),
+        )`.pipe(Effect.asVoid, Outage.toServiceUnavailable),
     bannedSince: (since) =>
       sql<{ readonly keyId: string }>`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log
         WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
-        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), toServiceUnavailable),
+        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), withinDeadline),
     list: (selection) =>
       auditPageStatement(sql, selection).pipe(
         Effect.map((rows) =>
           rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
         ),
-        toServiceUnavailable
+        withinDeadline
       )
   }
   yield* Expiry.deleteExpired({
@@ -65,6 +66,7 @@ export const auditStore = Effect.gen(function*() {
 
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const { hours, minutes } = resolutions
   const store: UsageStore = {
     // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
@@ -94,7 +96,7 @@ export const usageStore = Effect.gen(function*() {
               .map(({ seconds: _seconds, from, ...counts }) => ({ from: DateTime.fromDateUnsafe(from), ...counts }))
           return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
         }),
-        toServiceUnavailable
+        withinDeadline
       ),
     top: ({ by, limit, seconds, since }, pending) =>
       sql<UsageCounts & { readonly keyId: string }>`
@@ -108,7 +110,7 @@ export const usageStore = Effect.gen(function*() {
             AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
         ) AS counts
         GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
-      `.pipe(toServiceUnavailable)
+      `.pipe(withinDeadline)
   }
   const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
     Expiry.deleteExpired({

@@ -1,7 +1,8 @@
-import { Cause, Effect, Predicate } from "effect"
+import { Cause, type Duration, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describe } from "../observability/LogText.ts"
+import * as Deadline from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -44,6 +45,14 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
         )
       )
       : Effect.die(fault))
+
+/** Returns `toServiceUnavailable` with a deadline for each call. */
+export const makeDeadline = (timeout?: Duration.Duration) =>
+  Effect.map(
+    Deadline.make(timeout),
+    (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+      withinDeadline(toServiceUnavailable(statements))
+  )
 
 /**
  * Runs the statements of `write` on one connection. After a failover, a session can stay on the old primary, which is

@@ -96,7 +96,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       if (!calls.every(isLate)) continue
       running.delete(batch)
       batch.interruptUnsafe()
-      yield* Effect.logError(`${name} took longer than ${Duration.format(timeout)}`)
+      yield* Effect.logError(`A database statement failed: ${name} took longer than ${Duration.format(timeout)}`)
     }
     elapsedMs += Math.min(Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6, maxTickMs)
   })

@@ -1,6 +1,7 @@
 /** Runs the SQL statements of an operation for many calls at once, with a timeout for each call. */
-import { Duration, Effect } from "effect"
+import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { callTimeout } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 import * as RequestBatcher from "./RequestBatcher.ts"
 
@@ -11,13 +12,11 @@ interface Options<A, B, E> {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
 }
 
-const timeout = Duration.seconds(3)
-
 /** Two batches run at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   RequestBatcher.make({
     ...options,
-    timeout,
+    timeout: callTimeout,
     concurrency: 2,
     run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
   })
@@ -27,7 +26,7 @@ export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     RequestBatcher.make({
       ...options,
-      timeout,
+      timeout: callTimeout,
       concurrency: 1,
       run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(run(items), sql))
     }))

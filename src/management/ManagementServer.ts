@@ -1,4 +1,4 @@
-import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
+import { Config, Duration, Effect, Exit, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -45,8 +45,8 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
-  const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
-  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
+  const withinDeadline = yield* Outage.makeDeadline(Duration.seconds(1))
+  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(withinDeadline(sql`SELECT 1`)), "100 millis")
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))

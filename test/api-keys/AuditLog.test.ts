@@ -155,7 +155,7 @@ it.effect("The banned keys are complete while bans are written to the audit log"
     yield* Effect.andThen(recordBan(2), recordBan(3))
     yield* TestClock.adjust("1 second")
     const readers = yield* Effect.replicateEffect(Effect.forkChild(Effect.exit(bannedSince)), 9)
-    yield* TestClock.adjust("8 seconds")
+    yield* TestClock.adjust("3 seconds")
     for (const reader of readers) yield* Fiber.join(reader)
     waits = Effect.void
     yield* TestClock.adjust("10 seconds")

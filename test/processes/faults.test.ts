@@ -9,7 +9,7 @@ import { clientOn, dataDirectory } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { issue, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
+import { adminToken, issue, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
@@ -78,6 +78,17 @@ const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Opti
   ["has a table that is locked for writes", tableLock("SHARE"), 4, { readsSucceed: true }]
 ]
 
+/** Sends an operator's requests in turn, and records the longest time of each path in ms. */
+const operate = ({ service }: Deployment, longest: Map<string, number>) =>
+  Effect.forever(
+    Effect.forEach(["/readyz", "/admin/keys?state=banned", "/admin/usage", "/admin/audit"], (path) =>
+      Effect.gen(function*() {
+        const sentAt = performance.now()
+        yield* send(`${service.management}${path}`, adminToken)
+        longest.set(path, Math.max(longest.get(path) ?? 0, performance.now() - sentAt))
+      }))
+  )
+
 const isSuccess = ({ status }: Load.Outcome): boolean => status === 200 || status === 201
 
 /**
@@ -105,6 +116,8 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           yield* until(() => Load.acknowledged(load.outcomes).length > 50)
           yield* begin
           const beganAt = performance.now()
+          const longest = new Map<string, number>()
+          const operator = yield* Effect.forkChild(operate(deployment, longest))
           yield* Effect.sleep(`${seconds} seconds`)
           const isRejectedCreate = ({ method, sentAt, status, took }: Load.Outcome) =>
             method === "POST" && status === 503 && sentAt + took > beganAt
@@ -120,8 +133,10 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
           yield* until(() => after().length > 20)
           yield* load.stop
+          yield* Fiber.interrupt(operator)
           assertBounded(load.outcomes, service.stderr())
           assert.isTrue(after().every(isSuccess))
+          for (const [path, took] of longest) assert.isBelow(took, path === "/readyz" ? 2_000 : 6_000, path)
 
           if (readsSucceed) {
             const found = load.outcomes.filter(({ method, sentAt, took }) =>
