@@ -20,8 +20,6 @@ import { makeRoutesAt } from "./RoutePaths.ts"
 type Response = HttpServerResponse.HttpServerResponse
 type Headers = Readonly<Record<string, string>>
 
-const pages = ["/", "/openapi.json", "/docs"]
-
 /**
  * The request headers that CORS allows. `b3`, `traceparent` and `tracestate` are among them, because tracing libraries
  * add them to every request.
@@ -43,8 +41,9 @@ const makeCorsHeaders =
       }
   }
 
-export const makeHooks = Effect.gen(
-  function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
+/** `pages` are the paths of documents that the port serves too. */
+export const makeHooks = Effect.fnUntraced(
+  function*(pages: ReadonlyArray<string>): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages)

@@ -7,7 +7,7 @@ import * as Server from "./Server.ts"
 
 const server = Layer.unwrap(
   Effect.map(
-    ApiRoutes.makeHooks,
+    ApiRoutes.makeHooks(Documents.paths),
     (hooks) =>
       Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(hooks), Documents.layer)), hooks, Settings)
   )
