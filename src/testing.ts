@@ -33,7 +33,7 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | Ra
 
 /**
  * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. It reads no environment variables, so tests behave the same on every machine.
+ * provide. It reads no environment variables, so tests behave the same on every machine. It serves no documents.
  */
 export const layerService: Layer.Layer<
   HttpClient.HttpClient,
@@ -44,12 +44,14 @@ export const layerService: Layer.Layer<
     HttpClient.HttpClient,
     Effect.gen(function*() {
       const handleRequest = yield* HttpRouter.toHttpEffect(
-        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks))
+        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
       )
       return HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
+          // As in Effect's server, only the route can be interrupted, and the hooks around it still record the request.
+          Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
           Effect.orDie

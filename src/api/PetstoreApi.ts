@@ -47,8 +47,7 @@ The last page has none.
 
 /**
  * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
- * a slot, validation. An endpoint with a body adds the last three itself, because a group can only add middleware around
- * them.
+ * a slot, validation. An endpoint with a body adds the last three itself, because a group can only wrap them.
  */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))

@@ -19,10 +19,9 @@ import { makeRoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-const pages = ["/", "/openapi.json", "/docs"]
-
-export const makeHooks = Effect.gen(
-  function*(): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
+/** `pages` are the paths of documents that the port serves too. */
+export const makeHooks = Effect.fnUntraced(
+  function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages)

@@ -8,7 +8,7 @@ import * as PortMiddleware from "./PortMiddleware.ts"
 import * as PortServer from "./PortServer.ts"
 
 const server = Layer.unwrap(
-  Effect.map(ApiPort.makeHooks, (hooks) => {
+  Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) => {
     const routes = Layer.mergeAll(ApiRoutes.layer, Documents.layer, PortMiddleware.layer(hooks))
     return PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, Settings)
   })

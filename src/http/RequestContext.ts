@@ -19,11 +19,11 @@ export interface RequestContext {
   charged: Charged
 }
 
-const isUsableId = (id: unknown): id is string =>
-  typeof id === "string" && /^[\w.:-]{1,64}$/.test(id) && redactSecrets(id) === id
-
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
-  requestId: isUsableId(sentId) ? sentId : crypto.randomUUID(),
+  // An id that contains a secret does not match, because `redactSecrets` puts `…` in its place.
+  requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
+    ? sentId
+    : crypto.randomUUID(),
   startedAtNs,
   charged: { to: "address" }
 })
