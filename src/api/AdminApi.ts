@@ -7,12 +7,10 @@ import { makeTransform } from "./OpenApiTransform.ts"
 import { Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
-const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
-
 /** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken },
+  security: { adminToken: HttpApiSecurity.bearer },
   error: [
     Errors.errorResponse(Errors.MissingAdminToken, Errors.InvalidAdminToken),
     Errors.errorResponse(Errors.ReadOnlyToken),
@@ -63,15 +61,12 @@ export class AdminApi extends HttpApi.make("petstore-admin")
       url: "{management_url}",
       description: "The management port",
       variables: {
-        management_url: {
-          default: "http://127.0.0.1:9090",
-          description: "Address of the management port. The default is a service on your own machine."
-        }
+        management_url: { default: "http://127.0.0.1:9090" }
       }
     }],
     transform: makeTransform({
       basePath: "",
-      securityScheme: { name: "adminToken", scheme: AdminAuth.security.adminToken },
+      securitySchemes: { adminToken: { type: "http", scheme: "bearer", description: "An admin token." } },
       headersOf: adminHeadersOf
     })
   }))

@@ -1,6 +1,6 @@
 /** Declares the middleware of the operations. A server of the API, such as the service or a mock, implements it. */
 import { Context, Effect } from "effect"
-import { HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
+import { HttpApiMiddleware } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 import { describeIssue } from "./Text.ts"
@@ -18,11 +18,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
   error: [Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey), Errors.serviceUnavailable]
-}) {
-  static readonly scheme = HttpApiSecurity.bearer.pipe(
-    HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")
-  )
-}
+}) {}
 
 /** Counts allowed requests against the API key's limits. Fails with 429 over a limit or if banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(

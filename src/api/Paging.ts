@@ -39,7 +39,8 @@ const expectedCursor = "a cursor from a Link header"
 export const cursor = <P>(
   position: Schema.Schema<P>,
   format: (position: P) => string,
-  parse: (text: string) => P | undefined
+  parse: (text: string) => P | undefined,
+  example?: P
 ) => {
   const encode = (after: P): string => encodeText(format(after))
   const decode = (text: string): P | undefined => {
@@ -48,7 +49,8 @@ export const cursor = <P>(
   }
   return Schema.String.annotate({
     description: "The position of the page, from the `Link` header of the previous page. Defaults to the first page.",
-    message: `Expected ${expectedCursor}`
+    message: `Expected ${expectedCursor}`,
+    ...example !== undefined && { examples: [encode(example)] }
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
 

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64 } from "./Int64.ts"
 import { ConcurrencyLimit, PathHeaders, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
-import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
+import { cursor, limit, linkHeader, linkOf, listLimit, nextOf } from "./Paging.ts"
 import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
@@ -40,7 +40,7 @@ export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).
 export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
 
 /** SPEC §2 Pets. */
-export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
+export const Pets = Schema.Array(Pet).check(Schema.isMaxLength(listLimit.maximum)).annotate({ identifier: "Pets" })
 
 // oxlint-disable-next-line no-control-regex -- JSON requires escapes for control characters
 const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
@@ -62,14 +62,15 @@ export const PetJson = exactJson(Pet, petText)
 export const PetsJson = exactJson(Pets, petsText)
 
 /** The cursor of a page: the id of the last pet on the page before. It is opaque: its encoding may change. */
-export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined)
+export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
 
 /** The query of `listPets` (SPEC §4.1). `cursor` is the id of the last pet on the previous page. */
 export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
-  status: Schema.optionalKey(PetStatus).annotateKey({
+  status: PetStatus.annotate({
+    identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."
-  }),
+  }).pipe(Schema.optionalKey),
   cursor: Schema.optionalKey(PetsCursor)
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
@@ -97,8 +98,8 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
     "idempotency-key": Schema.optionalKey(idempotencyKey(
       "Identifies this request, for example a new UUID. A retry with the same idempotency key and pet within 24 " +
-        "hours returns the first response. Postman replaces `{{$guid}}` with a new UUID in each request.",
-      "{{$guid}}"
+        "hours returns the first response.",
+      "0d6f2b8e-3c1a-4f7d-9e52-6a8b7c4d1e90"
     ))
   },
   payload: exactJson(NewPet),

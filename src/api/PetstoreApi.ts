@@ -12,10 +12,7 @@ const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecS
   url: `{${variable}}`,
   description,
   variables: {
-    [variable]: {
-      default: `http://localhost:8080${basePath}`,
-      description: `Address of the deployment, ends in ${basePath}. The default is a service on your own machine.`
-    }
+    [variable]: { default: `http://localhost:8080${basePath}` }
   }
 })
 
@@ -61,6 +58,12 @@ export class PetstoreApi extends HttpApi.make("petstore")
       makeServer("base_url", "Production"),
       makeServer("staging_base_url", "Staging")
     ],
-    transform: makeTransform({ basePath, securityScheme: { name: "bearerAuth", scheme: Auth.scheme }, headersOf })
+    transform: makeTransform({
+      basePath,
+      securitySchemes: {
+        bearerAuth: { type: "http", scheme: "bearer", description: "An API key: `psk_` and 38 letters and digits." }
+      },
+      headersOf
+    })
   }))
 {}

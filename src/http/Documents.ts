@@ -70,8 +70,10 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    // Add an empty icon, so that browsers do not request /favicon.ico.
-    const content = html.replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)
+    // Describe the page by the first line alone. The empty icon keeps browsers from requesting /favicon.ico.
+    const content = html.replaceAll(/(description" content="[^\n"]*)[^"]*/g, "$1")
+      .replace("<html>", `<html lang="en">`)
+      .replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)
     const headers = { "content-security-policy": contentSecurityPolicy }
     return { contentType: "text/html; charset=utf-8", content, headers }
   })).pipe(Effect.orDie)

@@ -11,6 +11,16 @@ import { Service, service } from "../support/Service.ts"
 const pages = service(memory, { CORS_ORIGINS: "https://shop.example" })
 
 layer(pages, { excludeTestServices: true })("The documents", (it) => {
+  it.effect("/docs names its language, and describes itself in one sentence", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      const { text } = yield* call("/docs", {})
+      assert.match(text, /^<!doctype html>\s*<html lang="en">/)
+      const descriptions = [...text.matchAll(/<meta name="(?:og:)?description" content="([^"]*)"/g)]
+      const sentence = "The pets of a store, as JSON over HTTP."
+      assert.deepStrictEqual(descriptions.map(([, description]) => description), [sentence, sentence])
+    }))
+
   it.effect.each(["/docs", "/openapi.json"])(
     "%s is compressed for clients that accept gzip, and returns 304 to one that has it (RFC 9110 §13.1.2)",
     (path) =>
