@@ -1,4 +1,4 @@
-import { Console, DateTime, Duration, Effect, Option, Redacted, Stdio, Stream } from "effect"
+import { Cause, Console, DateTime, Duration, Effect, Logger, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
@@ -6,6 +6,7 @@ import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
+import { describe } from "../observability/LogText.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
@@ -220,7 +221,25 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
+const importEmbedded = Command.make(
+  "import",
+  {},
+  Effect.fnUntraced(function*() {
+    // Load the databases only here.
+    const { run } = yield* Effect.promise(() => import("../database/EmbeddedImport.ts"))
+    const imported = yield* run.pipe(
+      Effect.mapError((error) =>
+        error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
+      ),
+      Effect.provideService(Logger.LogToStderr, true)
+    )
+    yield* Console.log(`Imported ${imported}.`)
+  })
+).pipe(
+  Command.withDescription("Copy the embedded database in DATA_DIR to an empty PostgreSQL database, DATABASE_URL")
+)
+
 export const petstore = Command.make("petstore").pipe(
-  Command.withDescription("Operate a running Petstore service, at PETSTORE_ADMIN_URL and with its ADMIN_TOKEN"),
-  Command.withSubcommands([keys])
+  Command.withDescription("Manage the keys of a running Petstore service, or import its embedded database"),
+  Command.withSubcommands([keys, importEmbedded])
 )

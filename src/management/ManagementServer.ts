@@ -3,11 +3,12 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
-import { Settings } from "../config/Settings.ts"
+import { command, Settings } from "../config/Settings.ts"
 import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as Middleware from "../http/Middleware.ts"
@@ -79,15 +80,18 @@ const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
+  const directory = resolve(yield* Settings.dataDir.config)
+  // The command finds the service by these variables, which the operator's shell may not have.
+  const variables = [
+    address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
+    place !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
+  ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
     { environment }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
+  yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
 })
-
-/** The `petstore` command as the startup log shows it: through npm in a checkout, where this file is TypeScript. */
-const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
