@@ -73,8 +73,8 @@ export const changeFlags = {
 export const graceFlag = Flag.Int("grace").pipe(
   Flag.withMetavar("seconds"),
   Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 revokes it at once"),
-  Flag.withDefault(3_600)
+  Flag.withDescription("Seconds that the former secret still works. By default 0: it stops working at once"),
+  Flag.withDefault(0)
 )
 
 export const topFlags = {

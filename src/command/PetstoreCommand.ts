@@ -89,7 +89,9 @@ const rotate = Command.make(
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
 ).pipe(
-  Command.withDescription("Give a key a new secret and show it, once. The former one works for another hour"),
+  Command.withDescription(
+    "Give a key a new secret and show it, once. The former one stops working, or works for --grace seconds"
+  ),
   Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
 
@@ -151,10 +153,12 @@ const log = Command.make(
   },
   Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
     const client = yield* AdminClient
-    // Get the key first, so that an unknown id fails instead of printing an empty log.
-    if (Option.isSome(id)) yield* client.get(id.value)
     const pageSize = Math.min(limit, listLimit.maximum)
-    const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize })
+    // An unknown id fails instead of printing an empty log. A key that was deleted in SQL still has entries.
+    const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
+    const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize }).pipe(
+      Stream.orElseIfEmpty(() => checkKey)
+    )
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
   })
 ).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))

@@ -22,7 +22,12 @@ const pathOf = (url: string): string => {
 
 export type RoutesAt = (
   url: string
-) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
+) => {
+  readonly methods: ReadonlyArray<string>
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** The first segment of all paths of the contract, such as `/v1`. */
+  readonly base: string
+}
 
 /**
  * Returns a function that finds the methods that a URL allows. `pages` are GET paths outside the contract. The URL `*`,
@@ -32,10 +37,12 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ): RoutesAt => {
+  let base = ""
   const routes: Array<{ method: string; path: RegExp; headers?: Readonly<Record<string, string>> | undefined }> = []
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint: { annotations, method, path } }) {
+      base = path.split("/", 2).join("/")
       const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
       routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
     }
@@ -46,12 +53,13 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
     const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map(({ method }) => method)]
       .flatMap((method) => method === "GET" ? ["GET", "HEAD"] : [method])
     return methods.length === 0
-      ? { methods }
-      : { methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
+      ? { methods, base }
+      : { base, methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
   }
 }
 
-export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
+export const noSuchPath = (routesAt: RoutesAt): NotFound =>
+  new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${routesAt("*").base}.` })
 
 /** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
@@ -61,5 +69,5 @@ export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const similar = [trimmed, lowerCased].find((each) => each.startsWith("/") && routesAt(each).methods.length > 0)
   return similar !== undefined
     ? new NotFound({ message: `No such path. Use ${similar}.` })
-    : noSuchPath
+    : noSuchPath(routesAt)
 }

@@ -115,7 +115,9 @@ layer(serversOn(memory, config))("The management port", (it) => {
       const { call } = yield* Service
       const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
       assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
-      assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
+      const missing = yield* ofHost("localhost", "/v1/pets")
+      assertError(missing, 404, "not_found")
+      assert.include(missing.text, "Paths are case-sensitive and begin with /admin.")
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
         const { status, text } = yield* call(path, { key: token })
         assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])

@@ -102,12 +102,11 @@ describeConsole((test) => {
     }
     const response = Promise.withResolvers<void>()
     await page.route("**/rotate", (route) => response.promise.then(() => route.continue()))
-    await does({ press: "Rotate", confirm: "Rotate key" })
+    await does({ press: "Rotate", select: { "The current secret": "works for 1 hour" }, confirm: "Rotate key" })
     await tryToLeave("Rotate key")
     response.resolve()
     const secret = await readSecret()
     await tryToLeave("New secret")
-    // By default the former secret works for an hour.
     await does(
       { requests: [secret, 200] },
       { requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ },
@@ -137,6 +136,7 @@ describeConsole((test) => {
     let before = "pro"
     for (const [button, plan] of [["Rotate", "business"], ["Disable", "pro"], ["Revoke", "business"]] as const) {
       await does({ press: button })
+      if (button === "Rotate") await does({ select: { "The current secret": "stops working now" } })
       await changePlan(plan)
       await does({ confirm: `${button} key`, sees: `nothing was saved: plan ${before} → ${plan}` })
       await does({ confirm: "Cancel" })
