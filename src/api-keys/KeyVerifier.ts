@@ -1,8 +1,9 @@
-import { Clock, Context, Effect, Redacted } from "effect"
+import { Clock, Context, Effect, Metric, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
+import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
@@ -11,8 +12,30 @@ const minuteMs = 60_000
 const rejectKey = Effect.fail(new InvalidApiKey())
 const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
+const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
+type Rejection = typeof reasons[number]
+const rejections = byAttributes(
+  Metric.counter("api_key_rejections_total", {
+    description: "Requests with an API key that does not work, by the reason.",
+    incremental: true
+  }),
+  (reason: Rejection) => ({ reason })
+)
+
+/** Gets the reason of a rejection, which the caller must not learn. */
+type OnRejected = (reason: Rejection, keyId?: string) => void
+
+const reject = (onRejected: OnRejected | undefined, reason: Rejection, keyId?: string) => {
+  onRejected?.(reason, keyId)
+  const failure = reason === "malformed" ? rejectMalformed : rejectKey
+  return Effect.andThen(Metric.update(rejections(reason), 1), failure)
+}
+
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
+  verify(
+    secret: Redacted.Redacted,
+    onRejected?: OnRejected
+  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
@@ -21,6 +44,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
   readonly hash: (secret: string) => string
 }) {
+  yield* startAtZero(reasons.map((reason) => rejections(reason)))
   const clock = yield* Clock.Clock
   const cache = yield* KeyCache.make(store)
   const pendingUses = yield* WriteBehind.make<string, SecretUse>({
@@ -30,9 +54,12 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     warning: "The last use of keys cannot be recorded"
   })
 
-  const allow = (entry: KeyCache.Entry): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
+  const allow = (
+    entry: KeyCache.Entry,
+    onRejected?: OnRejected
+  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
-    if (entry.endsAt <= now) return rejectKey
+    if (entry.endsAt <= now) return reject(onRejected, entry.endedBy ?? "expired", entry.key.id)
     // The last use is stored with minute resolution, so record it only once a minute.
     const minute = now - now % minuteMs
     if (entry.recordedMinute !== minute) {
@@ -44,14 +71,17 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
 
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
-    verify: (secret) =>
+    verify: (secret, onRejected) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
-        if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectMalformed
-        return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
+        if (cached !== undefined) return allow(cached, onRejected)
+        if (!isWellFormed(text)) return reject(onRejected, "malformed")
+        return Effect.flatMap(
+          cache.get(hash),
+          (entry) => entry === undefined ? reject(onRejected, "unknown") : allow(entry, onRejected)
+        )
       }),
     evict: cache.evict
   })

@@ -1,6 +1,6 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { type ApiKey, Instant, KeyId } from "./Keys.ts"
+import { type ApiKey, givenInstant, Instant, KeyId } from "./Keys.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
@@ -61,7 +61,9 @@ export const AuditQuery = Schema.Struct({
   key: Schema.optionalKey(KeyId),
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
     .check(isStorable).pipe(Schema.optionalKey),
-  action: Schema.optionalKey(AuditAction)
+  action: Schema.optionalKey(AuditAction),
+  since: Schema.optionalKey(givenInstant("Only entries at or after this time. A date is its start in UTC.")),
+  until: Schema.optionalKey(givenInstant("Only entries before this time. A date is its start in UTC."))
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
@@ -82,6 +84,6 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",
-    description: "Returns a page of entries, newest first: all, or those of a key, of an operator or of an action."
+    description: "Returns a page of entries, newest first: all, or those of a key, an operator, an action or a period."
   }))
 ).annotate(OpenApi.Description, "The audit log.") {}

@@ -25,17 +25,19 @@ const name = Schema.String.annotate({
 )
 
 /** A time in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
-const NewInstant = Schema.String.check(
-  Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
-    expected: "a time like 2030-12-31T00:00:00Z"
-  }).abort(),
-  // Reject days such as 30 February, which `Date` turns into a day in March.
-  Schema.makeFilter((text: string) => {
-    const date = text.slice(0, "2030-12-31".length)
-    const instant = new Date(date)
-    return !Number.isNaN(instant.getTime()) && instant.toISOString().startsWith(date)
-  }, { expected: "a date that exists" })
-).pipe(Schema.decodeTo(Instant))
+/** A time that a request gives. A date alone is its start in UTC. */
+export const givenInstant = (description: string) =>
+  Schema.String.annotate({ description, examples: ["2030-12-31T00:00:00Z"] }).check(
+    Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
+      expected: "a time like 2030-12-31T00:00:00Z"
+    }).abort(),
+    // Reject days such as 30 February, which `Date` turns into a day in March.
+    Schema.makeFilter((text: string) => {
+      const date = text.slice(0, "2030-12-31".length)
+      const instant = new Date(date)
+      return !Number.isNaN(instant.getTime()) && instant.toISOString().startsWith(date)
+    }, { expected: "a date that exists" })
+  ).pipe(Schema.decodeTo(Instant))
 
 interface PlanAndLimits {
   readonly plan: Plan
@@ -61,7 +63,7 @@ export const NewKey = Schema.Struct({
   name,
   plan: Plan,
   limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
+  expiresAt: Schema.optionalKey(Schema.NullOr(givenInstant("When the key expires. A date is its start in UTC.")))
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 

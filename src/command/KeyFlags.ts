@@ -1,6 +1,6 @@
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
-import { AuditAction } from "../api/Audit.ts"
+import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
@@ -85,7 +85,12 @@ export const topFlags = {
   by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)")
 }
 
+const timeFlag = (name: string) =>
+  Flag.String(name).pipe(Flag.withMetavar("time"), Flag.withSchema(AuditQuery.fields.since.schema))
+
 export const logFlags = {
+  since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
+  until: optional(timeFlag("until"), "Print only actions before this time"),
   operator: optional(Flag.String("operator"), "Print only actions by this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
 }

@@ -151,12 +151,12 @@ const log = Command.make(
     limit: Flag.withDefault(Flags.limitFlag, 100),
     json: Flags.jsonFlag
   },
-  Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
+  Effect.fnUntraced(function*({ id, json, limit, ...filter }) {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
     // An unknown id fails instead of printing an empty log. A key that was deleted in SQL still has entries.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
-    const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize }).pipe(
+    const entries = client.auditAll({ ...Flags.omitNone({ ...filter, key: id }), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
     )
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })

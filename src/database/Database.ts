@@ -29,7 +29,11 @@ const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled
 const loader = Migrator.fromRecord(
   Record.map(
     migrations,
-    (statements) => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+    (statements, name) =>
+      Effect.andThen(
+        Effect.logInfo(`Migrating the database: ${name}`),
+        Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+      )
   )
 )
 export const newestVersion = Object.keys(migrations).length

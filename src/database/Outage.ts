@@ -39,7 +39,9 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
         Effect.logError(`A database statement failed: ${describe(Cause.fail(fault))}`),
         Effect.fail(
           new ServiceUnavailable(
-            isReadOnly(fault) ? { message: "The database is currently read-only. Reads work; retry writes later." } : {}
+            isReadOnly(fault)
+              ? { message: "The database is currently read-only. Reads work; retry writes later." }
+              : { message: "The database does not respond. Retry shortly." }
           )
         )
       )

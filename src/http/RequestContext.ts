@@ -12,8 +12,12 @@ export class RequestContext extends Context.Service<RequestContext, {
   /** The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-`, else a random UUID. */
   readonly requestId: string
   readonly startedAtNs: bigint
+  /** Set if traces are exported. */
+  traceId?: string
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
+  /** Why the API key was rejected, and the client's address, for the log alone. */
+  rejection?: Readonly<Record<"rejection" | "address", string>>
   decision?: ChargedDecision
 }>()("petstore/http/RequestContext") {
   static readonly make = (sentId: unknown, startedAtNs: bigint): RequestContext["Service"] => ({

@@ -2,7 +2,7 @@
  * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
  * Error body, and adds headers to every response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "./ClientAddress.ts"
@@ -59,6 +59,7 @@ export const layer = (hooks: PortHooks) =>
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
+      const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = forwarded(hooks.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
@@ -74,10 +75,14 @@ export const layer = (hooks: PortHooks) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          const { requestId } = context
+          const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
+          if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
+          if (span !== undefined) context.traceId = span.traceId
           // Safe to change the fiber's context: Effect's server resets it after each request.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
-            Context.add(References.CurrentLogAnnotations, { requestId: context.requestId })
+            Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })
           ))
           const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {

@@ -1,4 +1,4 @@
-import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
+import { Config, Effect, Exit, FiberHandle, Layer, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -9,6 +9,7 @@ import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { command, Settings } from "../config/Settings.ts"
+import { newestVersion as schemaVersion } from "../database/Database.ts"
 import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as Middleware from "../http/Middleware.ts"
@@ -42,11 +43,21 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const draining = yield* Responses.GracefulShutdown
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const ofProcess = yield* ProcessMetrics.make
-  const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
+  const ofProcess = yield* ProcessMetrics.make(schemaVersion)
+  const ping = Effect.timeout(sql`SELECT 1`, "1 second")
+  // The probe that finds the outage starts this task, which logs the end of the outage.
+  const runOnce = yield* FiberHandle.makeRuntime<never>()
+  const logRecovery = Effect.andThen(
+    Effect.withTracerEnabled(Effect.retry(ping, Schedule.spaced("1 second")), false),
+    Effect.logInfo("The database responds again")
+  )
+  const statement = Effect.tapError(
+    Outage.toServiceUnavailable(ping),
+    () => Effect.sync(() => runOnce(logRecovery, { onlyIfMissing: true }))
+  )
   const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
-  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
+  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
@@ -88,7 +99,7 @@ const logStart = Effect.gen(function*() {
   ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
-    { environment }
+    { environment, schemaVersion }
   )
   yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
 })

@@ -14,7 +14,7 @@ const metric = (type: "counter" | "gauge", name: string, help: string, value: nu
   `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${name}${labels} ${value}\n`
 
 /** Returns a function that formats the metrics. It reports the event-loop delays since its previous call. */
-export const make = Effect.gen(function*() {
+export const make = Effect.fnUntraced(function*(schemaVersion: number) {
   const revision = yield* Settings.buildRevision.config
   const delay = monitorEventLoopDelay({ resolution: resolutionMs })
   let collectionSeconds = 0
@@ -36,7 +36,8 @@ export const make = Effect.gen(function*() {
     const lag = (percentile: number): number => Math.max(0, delay.percentile(percentile) / 1e9 - resolutionMs / 1_000)
     const [p50, p99] = [lag(50), lag(99)]
     delay.reset()
-    const labels = `{node="${process.version}",revision="${revision}",version="${serviceVersion}"}`
+    const schema = `schema_version="${schemaVersion}"`
+    const labels = `{node="${process.version}",revision="${revision}",${schema},version="${serviceVersion}"}`
     return [
       metric("gauge", "petstore_ready", "1 while the database responds within a second, else 0.", Number(isReady)),
       metric("gauge", "petstore_build_info", "Versions of the service, its build and Node.", 1, labels),

@@ -55,6 +55,9 @@ describe("OpenTelemetry", () => {
       for (const name of ["http.route", "http.response.status_code", "db.query.text", "service.name", "limit=3"]) {
         assert.include(traces, name)
       }
+      const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
+        .exec(service.stderr()) ?? []
+      assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
       assert.include(metrics, `"http.server.request.duration"`)
       assert.include(logs, "Listening on")
       for (const secret of ["secret-in-query", "http.request.header", key.slice(4), adminToken]) {
