@@ -146,8 +146,44 @@ describeConsole((test) => {
     await page.getByLabel("Operator").fill("alice")
     await does(
       { key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" },
-      { select: { action: "revoke" }, sees: "0 on this page" }
+      { select: { action: "revoke" }, sees: "Nothing was found." },
+      { select: { action: "any action" }, sees: "1 on this page" }
     )
+  })
+
+  test("filters the audit log by key and period, and shows times beyond a day as they are", async (service) => {
+    const { id } = await callAdmin(service, "POST", "/keys", { name: "audited", plan: "free" })
+    await callAdmin(service, "POST", "/keys", { name: "unaudited", plan: "free", expiresAt: "2100-01-02T03:04:00Z" })
+    const { does, page } = await openSignedIn(service, "#/audit")
+    await does({ seesLink: "unaudited" })
+    await page.getByLabel("Key id").fill(id)
+    await does({ key: "Enter", sees: "1 on this page", missesLink: "unaudited" })
+    const setPeriod = async (since: string, until: string): Promise<void> => {
+      await page.getByLabel("From").fill(since)
+      await page.getByLabel("Before").fill(until)
+      await page.getByRole("button", { name: "Search" }).click()
+    }
+    await setPeriod("2026-01-01", "2026-01-02")
+    await does({ sees: "Nothing was found." })
+    assert.include(page.url(), `key=${id}&since=2026-01-01&until=2026-01-02`)
+    await setPeriod("2026-01-01", "2100-01-02")
+    await does({ sees: "1 on this page" })
+    await does({ follow: "Keys", seesLink: "unaudited" }, { follow: "unaudited", sees: "2100-01-02 03:04 UTC" })
+    assert.deepStrictEqual(await page.locator("dd time").first().innerText(), "just now")
+  })
+
+  test("shows a whole secret in a narrow window, and names fields as the form does", async (service) => {
+    const { does, page } = await openSignedIn(service)
+    await page.setViewportSize({ width: 390, height: 800 })
+    await does({
+      press: "Issue key",
+      fill: { Name: "narrow", "Expires (UTC), or empty for never": "2020-01-01T00:00" }
+    })
+    await does({ confirm: "Issue key", seesAlert: "expires at: expected a time in the future" })
+    await does({ fill: { "Expires (UTC), or empty for never": "" }, confirm: "Issue key", dialog: "New secret" })
+    const isWhole = "[...document.querySelectorAll('dialog textarea')].every((e) => e.scrollHeight <= e.clientHeight)"
+    assert.isTrue(await page.evaluate(isWhole))
+    await assertAccessible(page)
   })
 
   test("finds the key of a secret with a URL that contains only the secret's hash", async (service) => {
