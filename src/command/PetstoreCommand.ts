@@ -1,4 +1,4 @@
-import { Cause, Console, DateTime, Duration, Effect, Logger, Option, Redacted, Stdio, Stream } from "effect"
+import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
@@ -235,7 +235,7 @@ const importEmbedded = Command.make(
       Effect.mapError((error) =>
         error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
       ),
-      Effect.provideService(Logger.LogToStderr, true)
+      Effect.provideService(References.MinimumLogLevel, "None")
     )
     yield* Console.log(`Imported ${imported}.`)
   })

@@ -58,8 +58,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       assert.deepStrictEqual(yield* Effect.scoped(Effect.provide(contentOf, EmbeddedDatabase.layer(directory))), before)
 
       const again = yield* importWith(directory, url)
-      const found =
-        `DATABASE_URL: this database is not empty: ${counts}. Use an empty one, or drop and create it again.`
+      const found = `DATABASE_URL: the database is not empty: ${counts}. Drop and create it again.`
       assert.deepStrictEqual(again, { code: 1, stdout: "", stderr: `${found}\n` })
     }))
 
@@ -70,7 +69,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       yield* DirectoryLock.acquire(used)
       const failures: ReadonlyArray<readonly [directory: string, url: string, error: string, code?: number]> = [
         [used, "", "DATABASE_URL: set it to the URL of an empty PostgreSQL database."],
-        [empty, url, `DATA_DIR: the directory "${empty}" has no embedded database.`],
+        [empty, url, `DATA_DIR: "${empty}" has no embedded database.`],
         [used, url, `Another process is using the data directory "${used}".`],
         [used, "postgres://none@127.0.0.1:1/none", "connect ECONNREFUSED 127.0.0.1:1"],
         [used, "mysql://a", "DATABASE_URL: expected postgres://user:password@host/database", 2]
@@ -94,7 +93,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
         sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'petstore'`
       )
       yield* Effect.repeat(connected, { until: ({ length }) => length > 0 })
-      assert.include((yield* importWith(used, url)).stderr, "another process of the service is connected")
+      assert.include((yield* importWith(used, url)).stderr, "another process of the service is connected.")
       assert.isUndefined(service.pollUnsafe())
     }))
 })

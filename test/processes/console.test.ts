@@ -169,7 +169,7 @@ describeConsole((test) => {
     await setPeriod("2026-01-01", "2100-01-02")
     await does({ sees: "1 on this page" })
     await does({ follow: "Keys", seesLink: "unaudited" }, { follow: "unaudited", sees: "2100-01-02 03:04 UTC" })
-    assert.deepStrictEqual(await page.locator("dd time").first().innerText(), "just now")
+    assert.match(await page.locator("dd time").first().innerText(), /^(just now|\d+ s ago)$/)
   })
 
   test("shows a whole secret in a narrow window, and names fields as the form does", async (service) => {
