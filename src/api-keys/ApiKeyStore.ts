@@ -78,13 +78,10 @@ export interface ApiKeyStore {
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
-export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
-  createdAtMicros: BigInt(createdAt.epochMilliseconds) * 1_000n,
-  id
-})
+export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({ createdAt: createdAt.epochMilliseconds, id })
 
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
-  Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
+  a.createdAt - b.createdAt || (a.id < b.id ? -1 : Number(a.id > b.id))
 
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
@@ -155,12 +152,9 @@ export const memoryStore = Effect.gen(function*() {
           if (key === undefined) return []
           const { enabled, expiresAt, id, limits, plan, revokedAt } = key
           const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
-          const [endsAt, endedBy] = revokedAt !== null
-            ? [0, "revoked"] as const
-            : !enabled
-            ? [0, "disabled"] as const
-            : [Math.min(end, expiry), end < expiry ? "rotated" : "expired"] as const
-          return [[secret, { key: { id, plan, limits }, endsAt, endedBy }]]
+          const state = revokedAt !== null ? "revoked" : enabled ? undefined : "disabled"
+          const [endsAt, endedBy] = [Math.min(end, expiry), end < expiry ? "rotated" : "expired"] as const
+          return [[secret, { key: { id, plan, limits }, endsAt: state ? 0 : endsAt, endedBy: state ?? endedBy }]]
         }))
       ),
     recordUses: (uses) =>

@@ -23,20 +23,17 @@ const rejections = byAttributes(
 )
 
 /** Gets the reason of a rejection, which the caller must not learn. */
-type OnRejected = (reason: Rejection, keyId?: string) => void
+type OnReject = (reason: Rejection, keyId?: string) => void
+type Verification = Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
-const reject = (onRejected: OnRejected | undefined, reason: Rejection, keyId?: string) => {
-  onRejected?.(reason, keyId)
+const reject = (onReject: OnReject | undefined, reason: Rejection, keyId?: string) => {
+  onReject?.(reason, keyId)
   const failure = reason === "malformed" ? rejectMalformed : rejectKey
   return Effect.andThen(Metric.update(rejections(reason), 1), failure)
 }
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  verify(
-    secret: Redacted.Redacted,
-    onRejected?: OnRejected
-  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
-
+  verify(secret: Redacted.Redacted, onReject?: OnReject): Verification
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
 
@@ -54,12 +51,9 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     warning: "The last use of keys cannot be recorded"
   })
 
-  const allow = (
-    entry: KeyCache.Entry,
-    onRejected?: OnRejected
-  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
+  const allow = (entry: KeyCache.Entry, onReject?: OnReject): Verification => {
     const now = clock.currentTimeMillisUnsafe()
-    if (entry.endsAt <= now) return reject(onRejected, entry.endedBy ?? "expired", entry.key.id)
+    if (entry.endsAt <= now) return reject(onReject, entry.endedBy ?? "expired", entry.key.id)
     // The last use is stored with minute resolution, so record it only once a minute.
     const minute = now - now % minuteMs
     if (entry.recordedMinute !== minute) {
@@ -71,17 +65,14 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
 
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
-    verify: (secret, onRejected) =>
+    verify: (secret, onReject) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
-        if (cached !== undefined) return allow(cached, onRejected)
-        if (!isWellFormed(text)) return reject(onRejected, "malformed")
-        return Effect.flatMap(
-          cache.get(hash),
-          (entry) => entry === undefined ? reject(onRejected, "unknown") : allow(entry, onRejected)
-        )
+        if (cached !== undefined) return allow(cached, onReject)
+        if (!isWellFormed(text)) return reject(onReject, "malformed")
+        return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry, onReject) : reject(onReject, "unknown"))
       }),
     evict: cache.evict
   })

@@ -28,8 +28,9 @@ export const pageStatement = (
     conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
   }
   if (after !== undefined) {
-    const createdAt = new Date(Number(after.createdAtMicros / 1_000n))
-    conditions.push(sql`(k.created_at, k.id COLLATE "C") ${comparison} (${createdAt}, ${after.id}::text)`)
+    conditions.push(
+      sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`
+    )
   }
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)

@@ -1,6 +1,6 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { type ApiKey, givenInstant, Instant, KeyId } from "./Keys.ts"
+import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./Keys.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
@@ -49,7 +49,6 @@ export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
-const maxDateMs = 8_640_000_000_000_000
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }

@@ -15,7 +15,6 @@ interface JsonSchema {
   readonly items?: JsonSchema
   readonly properties?: Readonly<Record<string, JsonSchema>>
   readonly required?: ReadonlyArray<string>
-  readonly type?: string
 }
 
 const capitalizeWords = (name: string): string =>
@@ -87,13 +86,6 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
   const completeOperation = (operation: OpenApi.OpenAPISpecOperation): void => {
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
-    const bodies: ReadonlyArray<JsonSchema> = Object.values(operation.requestBody?.content ?? {}).map((body) =>
-      body.schema
-    )
-    // Effect's type allows only `true`.
-    if (bodies.some(({ anyOf }) => anyOf?.some(({ type }) => type === "null"))) {
-      Object.assign(operation.requestBody ?? {}, { required: false })
-    }
     completeContent(operation.requestBody?.content)
     for (const [status, response] of Object.entries(operation.responses)) {
       completeContent(response.content)

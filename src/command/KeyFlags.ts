@@ -8,7 +8,10 @@ import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
   flag.pipe(Flag.withDescription(description), Flag.optional)
 
-export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
+export const idArgument = Argument.String("id").pipe(
+  Argument.withDescription("The key's id: key_…"),
+  Argument.filter((id) => id.startsWith("key_"), () => "Expected key_…. To find it, run `petstore keys list --search`")
+)
 
 export const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
@@ -31,7 +34,10 @@ export const nameFlag = Flag.String("name").pipe(
   Flag.withDescription("A name for the key")
 )
 
-export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which sets the limits")
+export const planFlag = Flag.withDescription(
+  Flag.Literals("plan", Plan.literals),
+  "The plan, which sets the limits. A new key has plan free"
+)
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
@@ -45,7 +51,7 @@ export const termFlags = {
       Flag.map((text) => text === "never" ? null : text),
       Flag.withSchema(KeyChange.fields.expiresAt.schema)
     ),
-    `When the key expires: 2030-12-31, 2030-12-31T00:00:00Z or "never"`
+    `When the key expires: 2030-12-31 (its start in UTC), 2030-12-31T08:00:00Z or "never"`
   )
 }
 

@@ -68,6 +68,9 @@ const update = Command.make(
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
     const limits = yield* Flags.toLimits(perMinute, perDay)
     const change = Flags.omitNone({ name, plan, limits, expiresAt })
+    yield* Object.keys(change).length > 0
+      ? Effect.void
+      : new CliError.ValidationError({ message: "Nothing to change: name at least one flag, such as --plan pro" })
     const key = yield* AdminClient.use((client) => client.update(id, change, Flags.omitNone({ version: ifVersion })))
     yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })

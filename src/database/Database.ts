@@ -113,10 +113,9 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
 export const withoutTimeout = (target: DatabaseUrl) => PgClient.layer({ ...optionsOf(target, 0), maxConnections: 1 })
 
 const warnOfEmbeddedDatabase = Effect.gen(function*() {
-  const directory = yield* Settings.dataDir.config
-  if (!hasEmbeddedDatabase(directory)) return
-  const sql = yield* SqlClient.SqlClient
-  if ((yield* sql`SELECT FROM pets UNION ALL SELECT FROM api_keys LIMIT 1`).length > 0) return
+  const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
+  const rows = sql`SELECT FROM pets UNION ALL SELECT FROM api_keys LIMIT 1`
+  if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
   yield* Effect.logWarning(
     `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its pets and keys, stop ` +
       `the service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`

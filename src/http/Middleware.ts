@@ -35,11 +35,9 @@ const auth = Layer.effect(
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
         if (secret === undefined) return Effect.fail(new Errors.MissingApiKey())
-        const onRejected = (rejection: string, keyId?: string) => {
-          context.rejection = { rejection, address: clientAddress(request) }
-          if (keyId !== undefined) context.keyId = keyId
-        }
-        return Effect.flatMap(verify(Redacted.make(secret), onRejected), (key) => {
+        const onReject = (rejection: string, keyId = "none") =>
+          void (context.rejection = { keyId, rejection, address: clientAddress(request) })
+        return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {
           context.keyId = key.id
           return Effect.provideService(httpEffect, CurrentKey, key)
         })

@@ -16,8 +16,8 @@ export class RequestContext extends Context.Service<RequestContext, {
   traceId?: string
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
-  /** Why the API key was rejected, and the client's address, for the log alone. */
-  rejection?: Readonly<Record<"rejection" | "address", string>>
+  /** The id of an API key that was rejected, why, and the client's address, for the log alone. */
+  rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
   decision?: ChargedDecision
 }>()("petstore/http/RequestContext") {
   static readonly make = (sentId: unknown, startedAtNs: bigint): RequestContext["Service"] => ({

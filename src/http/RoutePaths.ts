@@ -22,12 +22,7 @@ const pathOf = (url: string): string => {
 
 export type RoutesAt = (
   url: string
-) => {
-  readonly methods: ReadonlyArray<string>
-  readonly headers?: Readonly<Record<string, string>> | undefined
-  /** The first segment of all paths of the contract, such as `/v1`. */
-  readonly base: string
-}
+) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
 /**
  * Returns a function that finds the methods that a URL allows. `pages` are GET paths outside the contract. The URL `*`,
@@ -37,12 +32,10 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ): RoutesAt => {
-  let base = ""
   const routes: Array<{ method: string; path: RegExp; headers?: Readonly<Record<string, string>> | undefined }> = []
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint: { annotations, method, path } }) {
-      base = path.split("/", 2).join("/")
       const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
       routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
     }
@@ -53,13 +46,15 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
     const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map(({ method }) => method)]
       .flatMap((method) => method === "GET" ? ["GET", "HEAD"] : [method])
     return methods.length === 0
-      ? { methods, base }
-      : { base, methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
+      ? { methods }
+      : { methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
   }
 }
 
-export const noSuchPath = (routesAt: RoutesAt): NotFound =>
-  new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${routesAt("*").base}.` })
+export const noSuchPath = (routesAt: RoutesAt): NotFound => {
+  const base = routesAt("/admin/session").methods.length > 0 ? "/admin" : "/v1"
+  return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
+}
 
 /** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {

@@ -45,16 +45,14 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make(schemaVersion)
   const ping = Effect.timeout(sql`SELECT 1`, "1 second")
-  // The probe that finds the outage starts this task, which logs the end of the outage.
-  const runOnce = yield* FiberHandle.makeRuntime<never>()
-  const logRecovery = Effect.andThen(
-    Effect.withTracerEnabled(Effect.retry(ping, Schedule.spaced("1 second")), false),
+  // The probe that finds an outage starts this task, which logs the end of the outage.
+  const recovered = Effect.andThen(
+    Effect.retry(ping, Schedule.spaced("1 second")),
     Effect.logInfo("The database responds again")
   )
-  const statement = Effect.tapError(
-    Outage.toServiceUnavailable(ping),
-    () => Effect.sync(() => runOnce(logRecovery, { onlyIfMissing: true }))
-  )
+  const runOnce = yield* FiberHandle.makeRuntime<never>()
+  const logRecovery = Effect.sync(() => runOnce(recovered, { onlyIfMissing: true }))
+  const statement = Effect.tapError(Outage.toServiceUnavailable(ping), () => logRecovery)
   const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }

@@ -111,6 +111,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const rotations = yield* json("log --operator admin --action rotate")
       assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
       assert.deepStrictEqual(yield* json("log --operator bob"), [])
+      assert.deepStrictEqual(yield* json("log --until 2026-01-01"), [])
+      assert.lengthOf(yield* json(`log ${id} --since 2026-01-01 --until 2100-01-01T00:00:00Z`), 7)
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")
