@@ -4,10 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/**
- * A secret's API key. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever, and 0 that it no
- * longer works), and `endedBy` says why it then stops.
- */
+/** A secret's API key. The secret works until `endsAt` (epoch ms, `Infinity` or 0), and stops because of `endedBy`. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number

@@ -1,13 +1,15 @@
 /** Exports traces, metrics and logs over OTLP, as OpenTelemetry's environment variables configure. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
+import { Config, ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogText.ts"
+import { serviceVersion } from "./ProcessMetrics.ts"
 
 /** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
+  OTEL_SERVICE_VERSION: serviceVersion,
   OTEL_TRACES_EXPORTER: "otlp",
   OTEL_METRICS_EXPORTER: "otlp",
   OTEL_LOGS_EXPORTER: "otlp"
@@ -44,8 +46,15 @@ const exported = Layer.effect(
   })
 )
 
+/** Without its own id, the metrics of each process would be the same series. */
+const withDefaults = Layer.unwrap(Effect.gen(function*() {
+  const environment = yield* Config.withDefault(Settings.environment.config, "none")
+  const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`
+  return ConfigProvider.layerAdd(ConfigProvider.fromUnknown({ ...defaults, OTEL_RESOURCE_ATTRIBUTES: attributes }))
+}))
+
 export const layer = exported.pipe(
   Layer.provideMerge(Otlp.layerFromConfig()),
   Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),
-  Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))
+  Layer.provide(withDefaults)
 )
