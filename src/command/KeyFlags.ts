@@ -34,10 +34,7 @@ export const nameFlag = Flag.String("name").pipe(
   Flag.withDescription("A name for the key")
 )
 
-export const planFlag = Flag.withDescription(
-  Flag.Literals("plan", Plan.literals),
-  "The plan, which sets the limits. A new key has plan free"
-)
+export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan. A new key has plan free")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)

@@ -92,9 +92,7 @@ const rotate = Command.make(
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
 ).pipe(
-  Command.withDescription(
-    "Give a key a new secret and show it, once. The former one stops working, or works for --grace seconds"
-  ),
+  Command.withDescription("Give a key a new secret and show it, once. Without --grace, the former one stops working"),
   Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
 
@@ -228,23 +226,16 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
-const importEmbedded = Command.make(
-  "import",
-  {},
-  Effect.fnUntraced(function*() {
-    // Load the databases only here.
-    const { run } = yield* Effect.promise(() => import("../database/EmbeddedImport.ts"))
-    const imported = yield* run.pipe(
-      Effect.mapError((error) =>
-        error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
-      ),
-      Effect.provideService(References.MinimumLogLevel, "None")
-    )
-    yield* Console.log(`Imported ${imported}.`)
-  })
-).pipe(
-  Command.withDescription("Copy the embedded database in DATA_DIR to an empty PostgreSQL database, DATABASE_URL")
-)
+const importEmbedded = Command.make("import", {}, () =>
+  // Load the databases only here.
+  Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
+    Effect.flatMap(({ run }) => run),
+    Effect.mapError((error) =>
+      error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
+    ),
+    Effect.provideService(References.MinimumLogLevel, "None"),
+    Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
+  )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
 export const petstore = Command.make("petstore").pipe(
   Command.withDescription("Manage the keys of a running Petstore service, or import its embedded database"),
