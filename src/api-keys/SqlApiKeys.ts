@@ -5,7 +5,7 @@ import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import type { ApiKeyStore, StoreSelection } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, SecretHolder, StoreSelection } from "./ApiKeyStore.ts"
 import { hashSecret } from "./SecretHash.ts"
 import { auditStore, usageStore } from "./SqlKeyHistory.ts"
 
@@ -28,8 +28,9 @@ export const pageStatement = (
     conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
   }
   if (after !== undefined) {
-    const createdAt = new Date(Number(after.createdAtMicros / 1_000n))
-    conditions.push(sql`(k.created_at, k.id COLLATE "C") ${comparison} (${createdAt}, ${after.id}::text)`)
+    conditions.push(
+      sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`
+    )
   }
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
@@ -96,17 +97,26 @@ const keyStore = Effect.gen(function*() {
         .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), withinDeadline),
 
     findByHashes: (hashes) =>
-      sql<Pick<KeyRow, "id" | "plan"> & Limits & { readonly hash: string; readonly endsAt: Date | null }>`
+      sql<
+        & Pick<KeyRow, "id" | "plan">
+        & Limits
+        & Required<Pick<SecretHolder, "endedBy">>
+        & { readonly hash: string; readonly endsAt: Date | null }
+      >`
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-          LEAST(k.expires_at, s.expires_at) AS "endsAt"
+          CASE WHEN s.is_ended OR k.revoked_at IS NOT NULL OR NOT k.enabled THEN to_timestamp(0)
+            ELSE LEAST(k.expires_at, s.expires_at) END AS "endsAt",
+          CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN NOT k.enabled THEN 'disabled'
+            WHEN s.is_ended OR s.expires_at < COALESCE(k.expires_at, 'infinity') THEN 'rotated'
+            ELSE 'expired' END AS "endedBy"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-        WHERE NOT s.is_ended AND k.revoked_at IS NULL AND k.enabled AND s.hash IN (
+        WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`.pipe(
         Effect.map((rows) =>
-          new Map(rows.map(({ endsAt, hash, id, perDay, perMinute, plan }) => {
+          new Map(rows.map(({ endedBy, endsAt, hash, id, perDay, perMinute, plan }) => {
             const key = { id, plan, limits: { perMinute, perDay } }
-            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity }]
+            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity, endedBy }]
           }))
         ),
         Outage.toServiceUnavailable

@@ -15,12 +15,14 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
 
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
-  { action, after, key, limit, operator }: AuditSelection
+  { action, after, key, limit, operator, since, until }: AuditSelection
 ): Statement.Statement<AuditRow> => {
   const conditions = [
     ...key === undefined ? [] : [sql`key_id = ${key}`],
     ...operator === undefined ? [] : [sql`operator = ${operator}`],
     ...action === undefined ? [] : [sql`action = ${action}`],
+    ...since === undefined ? [] : [sql`at >= ${DateTime.toDateUtc(since)}`],
+    ...until === undefined ? [] : [sql`at < ${DateTime.toDateUtc(until)}`],
     ...after === undefined
       ? []
       : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]

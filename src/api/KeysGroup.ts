@@ -120,7 +120,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     error: changeErrors
   }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
     summary: "Rotate the secret of a key",
-    description: "Returns the key with a new secret. Former secrets work until the grace period ends."
+    description: "Returns the key with a new secret. Former secrets work until the grace period ends.",
+    transform: ({ requestBody, ...operation }) => ({ ...operation, requestBody: { ...requestBody, required: false } })
   })),
   HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
     .annotateMerge(OpenApi.annotations({

@@ -1,6 +1,6 @@
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
-import { AuditAction } from "../api/Audit.ts"
+import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
@@ -8,7 +8,10 @@ import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
   flag.pipe(Flag.withDescription(description), Flag.optional)
 
-export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
+export const idArgument = Argument.String("id").pipe(
+  Argument.withDescription("The key's id: key_…"),
+  Argument.filter((id) => id.startsWith("key_"), () => "Expected key_…. To find it, run `petstore keys list --search`")
+)
 
 export const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
@@ -31,7 +34,7 @@ export const nameFlag = Flag.String("name").pipe(
   Flag.withDescription("A name for the key")
 )
 
-export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which sets the limits")
+export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan. A new key has plan free")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
@@ -45,7 +48,7 @@ export const termFlags = {
       Flag.map((text) => text === "never" ? null : text),
       Flag.withSchema(KeyChange.fields.expiresAt.schema)
     ),
-    `When the key expires: 2030-12-31, 2030-12-31T00:00:00Z or "never"`
+    `When the key expires: 2030-12-31 (its start in UTC), 2030-12-31T08:00:00Z or "never"`
   )
 }
 
@@ -73,8 +76,8 @@ export const changeFlags = {
 export const graceFlag = Flag.Int("grace").pipe(
   Flag.withMetavar("seconds"),
   Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 revokes it at once"),
-  Flag.withDefault(3_600)
+  Flag.withDescription("Seconds that the former secret still works. By default 0: it stops working at once"),
+  Flag.withDefault(0)
 )
 
 export const topFlags = {
@@ -85,7 +88,12 @@ export const topFlags = {
   by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)")
 }
 
+const timeFlag = (name: string) =>
+  Flag.String(name).pipe(Flag.withMetavar("time"), Flag.withSchema(AuditQuery.fields.since.schema))
+
 export const logFlags = {
+  since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
+  until: optional(timeFlag("until"), "Print only actions before this time"),
   operator: optional(Flag.String("operator"), "Print only actions by this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
 }

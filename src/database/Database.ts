@@ -4,9 +4,9 @@ import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
-import { Settings } from "../config/Settings.ts"
+import { command, Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogText.ts"
-import { dataDirectory } from "./DataDirectory.ts"
+import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
@@ -29,11 +29,15 @@ const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled
 const loader = Migrator.fromRecord(
   Record.map(
     migrations,
-    (statements) => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+    (statements, name) =>
+      Effect.andThen(
+        Effect.logInfo(`Migrating the database: ${name}`),
+        Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+      )
   )
 )
-const newestVersion = Object.keys(migrations).length
-const table = "petstore_migrations"
+export const newestVersion = Object.keys(migrations).length
+export const migrationsTable = "petstore_migrations"
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
@@ -51,21 +55,26 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
+export const schemaVersion = (sql: SqlClient.SqlClient) =>
+  Effect.map(
+    sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(migrationsTable)}`,
+    ([latest]) => latest?.version ?? 0
+  )
+
 /** If several processes start together, one runs the migrations while the others wait. */
-const runMigrations = Effect.gen(function*() {
+export const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
   if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
-  yield* Migrator.make({})({ loader, table })
-  const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
-  const version = latest?.version ?? 0
+  yield* Migrator.make({})({ loader, table: migrationsTable })
+  const version = yield* schemaVersion(sql)
   return yield* version > newestVersion ? new DatabaseIsNewer({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(runMigrations)
 
 const maxStartupWait = Duration.seconds(30)
 
-const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
+const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigError): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
@@ -105,18 +114,35 @@ const databaseUrl = Config.option(Settings.databaseUrl.config)
 
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
+const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
+  url,
+  // The driver reads these from the URL too, but its spans only from here.
+  database,
+  host,
+  port,
+  ssl,
+  applicationName,
+  // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
+  prepare: !isPooled,
+  startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
+})
+
+/** One connection without a statement timeout, because migrations and imports may take long. */
+export const withoutTimeout = (target: DatabaseUrl) => PgClient.layer({ ...optionsOf(target, 0), maxConnections: 1 })
+
+const warnOfEmbeddedDatabase = Effect.gen(function*() {
+  const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
+  const rows = sql`SELECT FROM pets UNION ALL SELECT FROM api_keys LIMIT 1`
+  if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
+  yield* Effect.logWarning(
+    `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its pets and keys, stop ` +
+      `the service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`
+  )
+})
+
 const server = (target: DatabaseUrl, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
-  const { applicationName, isPooled, ssl, url } = target
-  const options = (timeoutMs: number) => ({
-    url,
-    ssl,
-    applicationName,
-    // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
-    prepare: !isPooled,
-    startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
-  })
-  // Migrations may take long, so they have no statement timeout.
-  const attempt = Effect.provide(runMigrations, PgClient.layer({ ...options(0), maxConnections: 1 }))
+  const prepare = Effect.andThen(runMigrations, warnOfEmbeddedDatabase)
+  const attempt = Effect.provide(prepare, withoutTimeout(target))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
@@ -131,7 +157,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
     )
   const open = makeOpen(target)
   return PgClient.layer({
-    ...options(statementTimeoutMs),
+    ...optionsOf(target, statementTimeoutMs),
     maxConnections,
     stream: () => countConnection(open())
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))

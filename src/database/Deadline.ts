@@ -1,6 +1,8 @@
 import { Duration, Effect, Fiber } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
+export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
+
 export const callTimeout = Duration.seconds(3)
 
 /** After a pause of this process, a timer fires before the process has read what arrived meanwhile. */
@@ -14,7 +16,7 @@ export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
   const scope = yield* Effect.scope
   const fail = Effect.andThen(
     Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
-    Effect.fail(new ServiceUnavailable())
+    Effect.fail(databaseSilent)
   )
   const late = Effect.delay(Effect.delay(fail, readTime), Duration.subtract(timeout, readTime))
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>

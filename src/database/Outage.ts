@@ -3,6 +3,7 @@ import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describe } from "../observability/LogText.ts"
 import * as Deadline from "./Deadline.ts"
+import { databaseSilent } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -29,6 +30,10 @@ const isReadOnly = (failure: unknown): boolean =>
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
+const databaseReadOnly = new ServiceUnavailable({
+  message: "The database is currently read-only. Reads work; retry writes later."
+})
+
 /**
  * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other database error becomes
  * a defect. Errors that are not from the database pass through.
@@ -38,11 +43,7 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
     isOutage(fault)
       ? Effect.andThen(
         Effect.logError(`A database statement failed: ${describe(Cause.fail(fault))}`),
-        Effect.fail(
-          new ServiceUnavailable(
-            isReadOnly(fault) ? { message: "The database is currently read-only. Reads work; retry writes later." } : {}
-          )
-        )
+        Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseSilent)
       )
       : Effect.die(fault))
 

@@ -1,5 +1,6 @@
 import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import { databaseSilent } from "./Deadline.ts"
 
 interface Call<A, B, E> {
   readonly item: A
@@ -13,7 +14,7 @@ const tickMs = 50
 /** A longer tick counts as this long, so that no call fails because the process was paused. */
 const maxTickMs = 250
 
-const unavailable = Exit.fail(new ServiceUnavailable())
+const unavailable = Exit.fail(databaseSilent)
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches run, new calls

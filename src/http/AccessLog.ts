@@ -52,7 +52,7 @@ type Head = Pick<RequestHead, "method" | "url">
 
 const record = (
   { method, url }: Head,
-  { endpoint, keyId = "none", requestId, startedAtNs }: RequestContext,
+  { endpoint, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
   status: number,
   error: ReturnType<typeof errorOf>
 ) =>
@@ -73,7 +73,9 @@ const record = (
       ...error,
       durationMs,
       keyId,
-      requestId
+      ...rejection,
+      requestId,
+      ...traceId !== undefined && { traceId }
     }
     const loggers = fiber.getRef(Logger.CurrentLoggers)
     const json = fiber.getRef(JsonLines)

@@ -3,6 +3,7 @@ import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "eff
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import { type InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
+import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
 
@@ -26,7 +27,9 @@ export const layer = Layer.effect(
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
         if (secret === undefined) return Effect.fail(new MissingApiKey())
-        return Effect.flatMap(verify(Redacted.make(secret)), (key) => {
+        const onReject = (rejection: string, keyId = "none") =>
+          void (context.rejection = { keyId, rejection, address: clientAddress(request) })
+        return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {
           context.keyId = key.id
           return Effect.provideService(httpEffect, CurrentKey, key)
         })

@@ -2,7 +2,7 @@
  * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
  * Error body, and adds headers to every response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Ref, References, type Types } from "effect"
+import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
@@ -53,6 +53,7 @@ export const layer = (hooks: PortHooks) =>
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
+      const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = forwarded(hooks.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext, response: Response) => {
@@ -68,6 +69,10 @@ export const layer = (hooks: PortHooks) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = makeRequestContext(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          const { requestId } = context
+          const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
+          if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
+          if (span !== undefined) context.traceId = span.traceId
           const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
             onSuccess: (response) => finish(request, context, response),
@@ -82,7 +87,7 @@ export const layer = (hooks: PortHooks) =>
           }).pipe(
             Effect.provideContext(
               Context.add(
-                Context.make(References.CurrentLogAnnotations, { requestId: context.requestId }),
+                Context.make(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } }),
                 RequestContext,
                 context
               )

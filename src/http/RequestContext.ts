@@ -14,8 +14,12 @@ export interface RequestContext {
    */
   readonly requestId: string
   readonly startedAtNs: bigint
+  /** Set if traces are exported. */
+  traceId?: string
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
+  /** The id of an API key that was rejected, why, and the client's address, for the log alone. */
+  rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
   charged: Charged
 }
 

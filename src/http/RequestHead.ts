@@ -49,7 +49,7 @@ export const headError = (
   // Reject a path with `;` or `#`, because the router would read the rest as the query.
   if (/^[^?]*[;#]/.test(url)) return badPath
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
-  if (url === "*" && method !== "OPTIONS") return noSuchPath
+  if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt)
   // Reject a trailing slash, because the router would read `/v1/pets/` as a pet with an empty id.
   if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined

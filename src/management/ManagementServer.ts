@@ -1,13 +1,15 @@
-import { Config, Duration, Effect, Exit, Layer, Option, Ref } from "effect"
+import { Config, Duration, Effect, Exit, FiberHandle, Layer, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
-import { Settings } from "../config/Settings.ts"
+import { command, Settings } from "../config/Settings.ts"
+import { newestVersion as schemaVersion } from "../database/Database.ts"
 import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
@@ -44,15 +46,22 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const draining = yield* GracefulShutdown
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const ofProcess = yield* ProcessMetrics.make
-  const withinDeadline = yield* Outage.makeDeadline(Duration.seconds(1))
-  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(withinDeadline(sql`SELECT 1`)), "100 millis")
+  const ofProcess = yield* ProcessMetrics.make(schemaVersion)
+  const ping = (yield* Outage.makeDeadline(Duration.seconds(1)))(sql`SELECT 1`)
+  // The probe that finds an outage starts this task, which logs the end of the outage.
+  const recovered = Effect.andThen(
+    Effect.retry(ping, Schedule.spaced("1 second")),
+    Effect.logInfo("The database responds again")
+  )
+  const runOnce = yield* FiberHandle.makeRuntime<never>()
+  const logRecovery = Effect.sync(() => runOnce(recovered, { onlyIfMissing: true }))
+  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(Effect.tapError(ping, () => logRecovery)), "100 millis")
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
-  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
+  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Effect.orDie(Ref.getUnsafe(draining) ? ending : ready),
+      Ref.getUnsafe(draining) ? ending : ready,
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
   const report = Effect.zipWith(metrics, databaseExit, (text, exit) => text + ofProcess(Exit.isSuccess(exit)))
@@ -82,21 +91,26 @@ const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
+  const directory = resolve(yield* Settings.dataDir.config)
+  // The command finds the service by these variables, which the operator's shell may not have.
+  const variables = [
+    address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
+    place !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
+  ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
-    { environment }
+    { environment, schemaVersion }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
+  yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
 })
-
-/** The `petstore` command as the startup log shows it: through npm in a checkout, where this file is TypeScript. */
-const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
-    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, PortMiddleware.layer(hooks))
+    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
+      Layer.provideMerge(PortMiddleware.layer(hooks))
+    )
     const server = PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, address)
     return Layer.provide(Layer.effectDiscard(logStart), server)
   })

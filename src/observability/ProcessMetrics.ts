@@ -17,7 +17,7 @@ const metric = (type: "counter" | "gauge", name: string, help: string, value: nu
 const delayWindow = "15 seconds"
 
 /** Returns a function that formats the metrics. */
-export const make = Effect.gen(function*() {
+export const make = Effect.fnUntraced(function*(schemaVersion: number) {
   const revision = yield* Settings.buildRevision.config
   const delay = monitorEventLoopDelay({ resolution: resolutionMs })
   let collectionSeconds = 0
@@ -43,7 +43,8 @@ export const make = Effect.gen(function*() {
   return (isReady: boolean): string => {
     const { system, user } = process.cpuUsage()
     const { external, heapUsed, rss } = process.memoryUsage()
-    const labels = `{node="${process.version}",revision="${revision}",version="${serviceVersion}"}`
+    const schema = `schema_version="${schemaVersion}"`
+    const labels = `{node="${process.version}",revision="${revision}",${schema},version="${serviceVersion}"}`
     return [
       metric("gauge", "petstore_ready", "1 while the database responds within a second, else 0.", Number(isReady)),
       metric("gauge", "petstore_build_info", "Versions of the service, its build and Node.", 1, labels),

@@ -5,10 +5,12 @@ import { HttpClient, HttpClientResponse } from "effect/http"
 import { OtlpLogger, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogText.ts"
+import { serviceVersion } from "./ProcessMetrics.ts"
 
 /** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
+  OTEL_SERVICE_VERSION: serviceVersion,
   OTEL_TRACES_EXPORTER: "otlp",
   OTEL_METRICS_EXPORTER: "otlp",
   OTEL_LOGS_EXPORTER: "otlp"
@@ -87,8 +89,15 @@ const exported = Layer.effect(
   })
 )
 
+/** Without its own id, the metrics of each process would be the same series. */
+const withDefaults = Layer.unwrap(Effect.gen(function*() {
+  const environment = yield* Config.withDefault(Settings.environment.config, "none")
+  const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`
+  return ConfigProvider.layerAdd(ConfigProvider.fromUnknown({ ...defaults, OTEL_RESOURCE_ATTRIBUTES: attributes }))
+}))
+
 export const layer = exported.pipe(
   Layer.provideMerge(exporters),
   Layer.provide(OtlpSerialization.layerJson),
-  Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))
+  Layer.provide(withDefaults)
 )

@@ -2,7 +2,6 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Duration, Effect, Exit, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
-import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Deadline from "../../src/database/Deadline.ts"
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
@@ -15,7 +14,7 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     yield* TestClock.adjust("2999 millis")
     assert.isUndefined(call.pollUnsafe())
     yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(new ServiceUnavailable()))
+    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>

@@ -1,6 +1,7 @@
 /** Tests the responses of the management port to operators, wrong tokens, foreign hosts and client errors. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Cause, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { memory } from "../support/Databases.ts"
@@ -21,6 +22,26 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 /** Returns the value of a series. */
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
+
+it.effect("During an outage /readyz names the database, and one line says when it is back", () =>
+  Effect.gen(function*() {
+    let isDown = true
+    const statement = Effect.suspend(() => isDown ? Effect.fail(new Cause.TimeoutError()) : Effect.succeed([]))
+    const database = Layer.succeed(SqlClient.SqlClient, (() => statement) as unknown as SqlClient.SqlClient)
+    yield* Effect.gen(function*() {
+      const { lines } = yield* Management
+      const back = () => lines.filter(({ message }) => message === "The database responds again").length
+      for (let i = 0; i < 2; i++) {
+        assertError(yield* get("/readyz"), 503, "service_unavailable", "The database does not respond.")
+        yield* TestClock.adjust("1 second")
+      }
+      isDown = false
+      assert.strictEqual(back(), 0)
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual((yield* get("/readyz")).status, 200)
+      assert.strictEqual(back(), 1)
+    }).pipe(Effect.provide(serversOn(Layer.merge(memory, database))))
+  }))
 
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
@@ -123,7 +144,9 @@ layer(serversOn(memory, config))("The management port", (it) => {
       const { call } = yield* Service
       const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
       assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
-      assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
+      const missing = yield* ofHost("localhost", "/v1/pets")
+      assertError(missing, 404, "not_found")
+      assert.include(missing.text, "Paths are case-sensitive and begin with /admin.")
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
         const { status, text } = yield* call(path, { key: token })
         assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
@@ -138,7 +161,8 @@ layer(serversOn(memory, config))("The management port", (it) => {
       assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
       assert.strictEqual(yield* count, before + 1)
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
-      assert.strictEqual(JSON.parse((yield* get("/healthz")).text).revision, "79d1fb3")
+      const health = { status: "healthy", version: "1.0.0", revision: "79d1fb3", schemaVersion: 2 }
+      assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
     }))
 
   it.effect.each(rejections)("responds to %s with the Error body, and closes", (row) =>

@@ -7,7 +7,7 @@ import * as ProcessMetrics from "../../src/observability/ProcessMetrics.ts"
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>
   Effect.gen(function*() {
-    const format = yield* ProcessMetrics.make
+    const format = yield* ProcessMetrics.make(1)
     const readP99 = Effect.sync(() => Number(/^nodejs_eventloop_lag_p99_seconds (.*)$/m.exec(format(true))?.[1]))
     // Let the monitor's timer of 20 ms start, block the event loop, and let the timer record the delay.
     const block = Effect.promise(async () => {

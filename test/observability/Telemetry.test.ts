@@ -28,7 +28,8 @@ describe("OpenTelemetry", () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
     Effect.gen(function*() {
       const { received, url } = yield* collector
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: url })
+      const own = { DATA_DIR: yield* dataDirectory, ENVIRONMENT: "staging" }
+      const service = yield* start({ ...own, OTEL_EXPORTER_OTLP_ENDPOINT: url })
       const key = yield* firstKey(service)
       const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
       yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
@@ -56,8 +57,17 @@ describe("OpenTelemetry", () => {
       for (const name of ["http.route", "http.response.status_code", "db.query.text", "service.name", "limit=3"]) {
         assert.include(traces, name)
       }
+      const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
+        .exec(service.stderr()) ?? []
+      assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
       assert.include(metrics, `"http.server.request.duration"`)
       assert.include(logs, "Listening on")
+      const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}`
+      for (const signal of [logs, metrics, traces]) {
+        assert.include(signal, attribute("service.version", "1.0.0"))
+        assert.include(signal, attribute("deployment.environment.name", "staging"))
+        assert.match(signal, new RegExp(attribute("service.instance.id", "[\\da-f-]{36}").replaceAll("{\"", "\\{\"")))
+      }
       for (const secret of ["secret-in-query", "http.request.header", key.slice(4), adminToken]) {
         assert.notInclude(traces + metrics + logs + service.stderr(), secret)
       }
