@@ -9,14 +9,8 @@ export interface ChargedDecision extends Decision {
   readonly scope?: "address"
 }
 
-const isUsableId = (id: unknown): id is string =>
-  typeof id === "string" && /^[\w.:-]{1,64}$/.test(id) && redactSecrets(id) === id
-
 export class RequestContext extends Context.Service<RequestContext, {
-  /**
-   * The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-` without a secret, else a random
-   * UUID.
-   */
+  /** The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-`, else a random UUID. */
   readonly requestId: string
   readonly startedAtNs: bigint
   endpoint?: HttpApiEndpoint.Top
@@ -24,7 +18,10 @@ export class RequestContext extends Context.Service<RequestContext, {
   decision?: ChargedDecision
 }>()("petstore/http/RequestContext") {
   static readonly make = (sentId: unknown, startedAtNs: bigint): RequestContext["Service"] => ({
-    requestId: isUsableId(sentId) ? sentId : crypto.randomUUID(),
+    // An id that contains a secret does not match, because `redactSecrets` puts `…` in its place.
+    requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
+      ? sentId
+      : crypto.randomUUID(),
     startedAtNs
   })
 }
