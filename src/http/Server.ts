@@ -76,8 +76,8 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
 }
 
 /**
- * Effect copies its context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %, so
- * keep only what requests need, and the references that layers around the service can set for them.
+ * Effect copies its context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %.
+ * So keep only what requests need, and the references that layers around the service can set for them.
  */
 const pickForRequests = Context.pick(
   Scope.Scope,
