@@ -1,6 +1,6 @@
-/** Tests what the server keeps of the layers around it. */
+/** Tests that requests see the references that layers around the service set. */
 import { assert, it } from "@effect/vitest"
-import { Cause, Effect, ErrorReporter, Layer } from "effect"
+import { Cause, Effect, ErrorReporter, Layer, Metric } from "effect"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { memory } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
@@ -13,7 +13,8 @@ const brokenPets = Layer.succeed(PetRepository, {
   find: () => Effect.die(broken)
 })
 
-it.live("An ErrorReporter around the service gets the failures of operations on pets", () => {
+it.live("An ErrorReporter and a metric registry around the service get the failures of operations on pets", () => {
+  const registry = new Map()
   const reported: Array<unknown> = []
   const reporter = ErrorReporter.make(({ cause }) => void reported.push(Cause.squash(cause)))
   return Effect.gen(function*() {
@@ -21,5 +22,15 @@ it.live("An ErrorReporter around the service gets the failures of operations on 
     const { status } = yield* call("/v1/pets", { key: yield* unlimitedKey })
     assert.strictEqual(status, 500)
     assert.deepStrictEqual(reported, [broken])
-  }).pipe(Effect.provide(Layer.provide(service(Layer.merge(memory, brokenPets)), ErrorReporter.layer([reporter]))))
+    const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)
+    const requests = metrics.find(({ id }) => id === "http.server.request.duration")
+    assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
+  }).pipe(Effect.provide(Layer.provide(
+    service(Layer.merge(memory, brokenPets)),
+    Layer.mergeAll(
+      ErrorReporter.layer([reporter]),
+      Layer.succeed(Metric.MetricRegistry, registry),
+      Layer.succeed(Metric.CurrentMetricAttributes, { region: "eu" })
+    )
+  )))
 })
