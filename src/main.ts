@@ -6,18 +6,17 @@ import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
+import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/Responses.ts"
+import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as Logging from "./observability/Logging.ts"
 import { describe } from "./observability/LogText.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
-
-const maxShutdownMs = 9_500
 
 const redisRateLimiter = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
@@ -39,22 +38,25 @@ const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
 /**
  * Starts the graceful shutdown. For `DRAIN_SECONDS`, the process reports not ready and closes each connection after its
- * response, so that load balancers stop using it. Then the listeners close. A timer ends a shutdown that hangs.
+ * response, so that load balancers stop using it. Then the listeners close.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
   const seconds = yield* Settings.drainSeconds.config
-  yield* Effect.addFinalizer(() => {
-    setTimeout(() => process.exit(1), maxShutdownMs).unref()
-    return Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds)))
-  })
+  yield* Effect.addFinalizer(() => Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds))))
 }))
+
+const reportHang = Effect.andThen(
+  Effect.logError("The service did not stop in time. Counts that are not yet written to the database are lost."),
+  Effect.sync(() => void (process.exitCode = 1))
+)
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
-  Layer.provide(services)
+  Layer.provide(services),
+  closeWithin(maxServiceClose, reportHang)
 )
 
 const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
@@ -73,6 +75,7 @@ program.pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
   Effect.provide(
     Telemetry.layer.pipe(
+      closeWithin(maxTelemetryClose),
       Layer.provideMerge(Logging.layer),
       Layer.tapCause((cause) => Console.error(describe(cause))),
       Layer.provide(validSettings)
@@ -80,12 +83,13 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // Exit with 0 after a signal such as SIGTERM. After a failure, exit with the code of the error, or 1.
+    // Exit with 0 after a signal such as SIGTERM, unless the shutdown hung. After a failure, exit with the code of the
+    // error, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)
           ? Runtime.getErrorExitCode(Cause.squash(exit.cause))
-          : 0
+          : Number(process.exitCode ?? 0)
       )
   })
 )

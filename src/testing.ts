@@ -6,8 +6,10 @@ import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
+import * as ApiPort from "./http/ApiPort.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
-import { GracefulShutdown } from "./http/Responses.ts"
+import { GracefulShutdown } from "./http/GracefulShutdown.ts"
+import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -31,7 +33,7 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | Ra
 
 /**
  * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. It reads no environment variables, so tests behave the same on every machine.
+ * provide. It reads no environment variables, so tests behave the same on every machine. It serves no documents.
  */
 export const layerService: Layer.Layer<
   HttpClient.HttpClient,
@@ -41,11 +43,15 @@ export const layerService: Layer.Layer<
   .effect(
     HttpClient.HttpClient,
     Effect.gen(function*() {
-      const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makeHooks))
+      const handleRequest = yield* HttpRouter.toHttpEffect(
+        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
+      )
       return HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
+          // As in Effect's server, only the route can be interrupted, and the hooks around it still record the request.
+          Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
           Effect.orDie

@@ -4,10 +4,11 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** A secret's API key. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
+/** A secret's API key. The secret works until `endsAt` (epoch ms, `Infinity` or 0), and stops because of `endedBy`. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
+  readonly endedBy?: "disabled" | "expired" | "revoked" | "rotated"
 }
 
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
@@ -68,19 +69,16 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Finds a secret's API key by the secret's hash, even if the secret no longer works. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Maps hashes to API keys, except disabled and revoked keys. Ended secrets may remain, so check `endsAt`. */
+  /** Maps hashes to API keys, also of secrets that no longer work, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
-export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
-  createdAtMicros: BigInt(createdAt.epochMilliseconds) * 1_000n,
-  id
-})
+export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({ createdAt: createdAt.epochMilliseconds, id })
 
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
-  Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
+  a.createdAt - b.createdAt || (a.id < b.id ? -1 : Number(a.id > b.id))
 
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
@@ -148,10 +146,12 @@ export const memoryStore = Effect.gen(function*() {
         new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {
           const origin = secrets.get(secret)
           const key = origin && keys.get(origin.keyId)
-          if (key === undefined || key.revokedAt !== null || !key.enabled) return []
-          const { expiresAt, id, limits, plan } = key
+          if (key === undefined) return []
+          const { enabled, expiresAt, id, limits, plan, revokedAt } = key
           const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
-          return [[secret, { key: { id, plan, limits }, endsAt: Math.min(end, expiry) }]]
+          const state = revokedAt !== null ? "revoked" : enabled ? undefined : "disabled"
+          const [endsAt, endedBy] = [Math.min(end, expiry), end < expiry ? "rotated" : "expired"] as const
+          return [[secret, { key: { id, plan, limits }, endsAt: state ? 0 : endsAt, endedBy: state ?? endedBy }]]
         }))
       ),
     recordUses: (uses) =>

@@ -112,13 +112,15 @@ export const memoryStore = Effect.sync((): AuditStore => {
       Effect.sync(() =>
         entries.flatMap(({ action, at, keyId }) => action === "ban" && DateTime.isGreaterThan(at, since) ? [keyId] : [])
       ),
-    list: ({ action, after, key, limit, operator }) =>
+    list: ({ action, after, key, limit, operator, since, until }) =>
       Effect.sync(() =>
         entries
           .filter(({ at: { epochMilliseconds: at }, ...entry }) =>
             (key === undefined || entry.keyId === key) &&
             (operator === undefined || entry.operator === operator) &&
             (action === undefined || entry.action === action) &&
+            (since === undefined || at >= since.epochMilliseconds) &&
+            (until === undefined || at < until.epochMilliseconds) &&
             (after === undefined || at < after.at || (at === after.at && entry.id < after.id))
           )
           .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)

@@ -1,12 +1,14 @@
 /** Caches API keys by the hash of their secret. A background task refreshes the entries that requests use. */
 import { Clock, Duration, Effect, Latch } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
+/** With the waits for a slot, for Redis and for the operation's statement, a response takes at most 6 s. */
+const lookupTimeout = Duration.millis(1_750)
 /** The use of an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
@@ -32,11 +34,15 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
-    const generationAtStart = generation
-    const readAt = clock.monotonicTimeNanosUnsafe()
-    const holders = yield* store.findByHashes(hashes)
-    // Check the age of the result too, because the timeout fires late if the process was paused.
-    if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
+    let generationAtStart: number
+    let readAt: bigint
+    let holders: ReadonlyMap<string, SecretHolder>
+    do {
+      generationAtStart = generation
+      readAt = clock.monotonicTimeNanosUnsafe()
+      holders = yield* store.findByHashes(hashes)
+      // After a stall of the database, or a pause of this process, they can be too old.
+    } while (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos)
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]
@@ -51,15 +57,13 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool. If a
-  // batch takes longer than `lease` (0.9 s), abandon it and read again, so that a short database stall causes no 503.
+  // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
     size: maxHashesPerStatement,
-    timeout: Duration.times(lease, 2),
-    run: (hashes: ReadonlyArray<string>) =>
-      Effect.timeoutOrElse(read(hashes), { duration: lease, orElse: () => read(hashes) })
+    timeout: lookupTimeout,
+    run: read
   })
 
   const aging = new Set<string>()

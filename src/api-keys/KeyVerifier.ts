@@ -1,8 +1,9 @@
-import { Clock, Context, Effect, Redacted } from "effect"
+import { Clock, Context, Effect, Metric, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
+import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
@@ -11,9 +12,28 @@ const minuteMs = 60_000
 const rejectKey = Effect.fail(new InvalidApiKey())
 const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
-export class KeyVerifier extends Context.Service<KeyVerifier, {
-  verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
+const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
+type Rejection = typeof reasons[number]
+const rejections = byAttributes(
+  Metric.counter("api_key_rejections_total", {
+    description: "Requests with an API key that does not work, by the reason.",
+    incremental: true
+  }),
+  (reason: Rejection) => ({ reason })
+)
 
+/** Gets the reason of a rejection, which the caller must not learn. */
+type OnReject = (reason: Rejection, keyId?: string) => void
+type Verification = Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
+
+const reject = (onReject: OnReject | undefined, reason: Rejection, keyId?: string) => {
+  onReject?.(reason, keyId)
+  const failure = reason === "malformed" ? rejectMalformed : rejectKey
+  return Effect.andThen(Metric.update(rejections(reason), 1), failure)
+}
+
+export class KeyVerifier extends Context.Service<KeyVerifier, {
+  verify(secret: Redacted.Redacted, onReject?: OnReject): Verification
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
 
@@ -21,6 +41,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
   readonly hash: (secret: string) => string
 }) {
+  yield* startAtZero(reasons.map((reason) => rejections(reason)))
   const clock = yield* Clock.Clock
   const cache = yield* KeyCache.make(store)
   const pendingUses = yield* WriteBehind.make<string, SecretUse>({
@@ -30,9 +51,9 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     warning: "The last use of keys cannot be recorded"
   })
 
-  const allow = (entry: KeyCache.Entry): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
+  const allow = (entry: KeyCache.Entry, onReject?: OnReject): Verification => {
     const now = clock.currentTimeMillisUnsafe()
-    if (entry.endsAt <= now) return rejectKey
+    if (entry.endsAt <= now) return reject(onReject, entry.endedBy ?? "expired", entry.key.id)
     // The last use is stored with minute resolution, so record it only once a minute.
     const minute = now - now % minuteMs
     if (entry.recordedMinute !== minute) {
@@ -44,14 +65,14 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
 
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
-    verify: (secret) =>
+    verify: (secret, onReject) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
-        if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectMalformed
-        return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
+        if (cached !== undefined) return allow(cached, onReject)
+        if (!isWellFormed(text)) return reject(onReject, "malformed")
+        return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry, onReject) : reject(onReject, "unknown"))
       }),
     evict: cache.evict
   })

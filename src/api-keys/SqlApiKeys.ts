@@ -3,9 +3,9 @@ import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { toServiceUnavailable } from "../database/Outage.ts"
+import * as Outage from "../database/Outage.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import type { ApiKeyStore, StoreSelection } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, SecretHolder, StoreSelection } from "./ApiKeyStore.ts"
 import { hashSecret } from "./SecretHash.ts"
 import { auditStore, usageStore } from "./SqlKeyHistory.ts"
 
@@ -28,8 +28,9 @@ export const pageStatement = (
     conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
   }
   if (after !== undefined) {
-    const createdAt = new Date(Number(after.createdAtMicros / 1_000n))
-    conditions.push(sql`(k.created_at, k.id COLLATE "C") ${comparison} (${createdAt}, ${after.id}::text)`)
+    conditions.push(
+      sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`
+    )
   }
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
@@ -50,6 +51,7 @@ export const pageStatement = (
 
 const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const store: ApiKeyStore = {
     insert: (key, hash, alongside, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -66,10 +68,10 @@ const keyStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
         yield* alongside
         return undefined
-      })).pipe(toServiceUnavailable),
+      })).pipe(withinDeadline),
 
     list: (selection, now) =>
-      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), toServiceUnavailable),
+      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), withinDeadline),
 
     formerSecrets: (id, now) =>
       sql<{ readonly endsAt: Date; readonly lastUsedAt: Date | null }>`
@@ -82,7 +84,7 @@ const keyStore = Effect.gen(function*() {
               lastUsedAt: toDateTime(lastUsedAt)
             }))
           ),
-          toServiceUnavailable
+          withinDeadline
         ),
 
     findSecret: (sha256, now) =>
@@ -92,23 +94,32 @@ const keyStore = Effect.gen(function*() {
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
-        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), toServiceUnavailable),
+        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), withinDeadline),
 
     findByHashes: (hashes) =>
-      sql<Pick<KeyRow, "id" | "plan"> & Limits & { readonly hash: string; readonly endsAt: Date | null }>`
+      sql<
+        & Pick<KeyRow, "id" | "plan">
+        & Limits
+        & Required<Pick<SecretHolder, "endedBy">>
+        & { readonly hash: string; readonly endsAt: Date | null }
+      >`
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-          LEAST(k.expires_at, s.expires_at) AS "endsAt"
+          CASE WHEN s.is_ended OR k.revoked_at IS NOT NULL OR NOT k.enabled THEN to_timestamp(0)
+            ELSE LEAST(k.expires_at, s.expires_at) END AS "endsAt",
+          CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN NOT k.enabled THEN 'disabled'
+            WHEN s.is_ended OR s.expires_at < COALESCE(k.expires_at, 'infinity') THEN 'rotated'
+            ELSE 'expired' END AS "endedBy"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-        WHERE NOT s.is_ended AND k.revoked_at IS NULL AND k.enabled AND s.hash IN (
+        WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`.pipe(
         Effect.map((rows) =>
-          new Map(rows.map(({ endsAt, hash, id, perDay, perMinute, plan }) => {
+          new Map(rows.map(({ endedBy, endsAt, hash, id, perDay, perMinute, plan }) => {
             const key = { id, plan, limits: { perMinute, perDay } }
-            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity }]
+            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity, endedBy }]
           }))
         ),
-        toServiceUnavailable
+        Outage.toServiceUnavailable
       ),
 
     change: (id, now, change) =>
@@ -142,7 +153,7 @@ const keyStore = Effect.gen(function*() {
           WHERE id = ${id}`
         yield* alongside
         return Result.succeed(key)
-      })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
+      })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
     // Sort the rows and update each table in its own statement, so that processes usually lock rows in the same order.
     recordUses: Effect.fnUntraced(function*(uses) {

@@ -4,7 +4,7 @@ import type { AuditEntry } from "../api/Audit.ts"
 import type { UsageCounts } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { toServiceUnavailable } from "../database/Outage.ts"
+import * as Outage from "../database/Outage.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
 import { resolutions, type UsageStore } from "./KeyUsage.ts"
 
@@ -15,12 +15,14 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
 
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
-  { action, after, key, limit, operator }: AuditSelection
+  { action, after, key, limit, operator, since, until }: AuditSelection
 ): Statement.Statement<AuditRow> => {
   const conditions = [
     ...key === undefined ? [] : [sql`key_id = ${key}`],
     ...operator === undefined ? [] : [sql`operator = ${operator}`],
     ...action === undefined ? [] : [sql`action = ${action}`],
+    ...since === undefined ? [] : [sql`at >= ${DateTime.toDateUtc(since)}`],
+    ...until === undefined ? [] : [sql`at < ${DateTime.toDateUtc(until)}`],
     ...after === undefined
       ? []
       : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
@@ -33,6 +35,7 @@ export const auditPageStatement = (
 
 export const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const store: AuditStore = {
     append: (entries) =>
       sql`
@@ -40,18 +43,18 @@ export const auditStore = Effect.gen(function*() {
         SELECT at, action, "keyId", operator, address, before, after
         FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
           at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, toServiceUnavailable),
+        )`.pipe(Effect.asVoid, Outage.toServiceUnavailable),
     bannedSince: (since) =>
       sql<{ readonly keyId: string }>`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log
         WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
-        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), toServiceUnavailable),
+        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), withinDeadline),
     list: (selection) =>
       auditPageStatement(sql, selection).pipe(
         Effect.map((rows) =>
           rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
         ),
-        toServiceUnavailable
+        withinDeadline
       )
   }
   yield* Expiry.deleteExpired({
@@ -65,6 +68,7 @@ export const auditStore = Effect.gen(function*() {
 
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const withinDeadline = yield* Outage.makeDeadline()
   const { hours, minutes } = resolutions
   const store: UsageStore = {
     // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
@@ -94,7 +98,7 @@ export const usageStore = Effect.gen(function*() {
               .map(({ seconds: _seconds, from, ...counts }) => ({ from: DateTime.fromDateUnsafe(from), ...counts }))
           return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
         }),
-        toServiceUnavailable
+        withinDeadline
       ),
     top: ({ by, limit, seconds, since }, pending) =>
       sql<UsageCounts & { readonly keyId: string }>`
@@ -108,7 +112,7 @@ export const usageStore = Effect.gen(function*() {
             AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
         ) AS counts
         GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
-      `.pipe(toServiceUnavailable)
+      `.pipe(withinDeadline)
   }
   const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
     Expiry.deleteExpired({

@@ -1,6 +1,6 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { type ApiKey, Instant, KeyId } from "./Keys.ts"
+import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./Keys.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
@@ -49,7 +49,6 @@ export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
-const maxDateMs = 8_640_000_000_000_000
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
@@ -61,7 +60,9 @@ export const AuditQuery = Schema.Struct({
   key: Schema.optionalKey(KeyId),
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
     .check(isStorable).pipe(Schema.optionalKey),
-  action: Schema.optionalKey(AuditAction)
+  action: Schema.optionalKey(AuditAction),
+  since: Schema.optionalKey(givenInstant("Only entries at or after this time. A date is its start in UTC.")),
+  until: Schema.optionalKey(givenInstant("Only entries before this time. A date is its start in UTC."))
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
@@ -82,6 +83,6 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",
-    description: "Returns a page of entries, newest first: all, or those of a key, of an operator or of an action."
+    description: "Returns a page of entries, newest first: all, or those of a key, an operator, an action or a period."
   }))
 ).annotate(OpenApi.Description, "The audit log.") {}

@@ -11,6 +11,9 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
+/** The maximum size of a request. The largest valid pet, with a name of 1,000 escaped surrogate pairs, takes 12 KB. */
+export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerFields: 100 }
+
 const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
   MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
@@ -32,7 +35,7 @@ const errors = {
   Conflict: ["conflict", 409, "The resource is in a state that does not allow this."],
   Gone: ["gone", 410, "This operation was removed. Use GET /v1/pets."],
   PreconditionFailed: ["precondition_failed", 412, "The resource's version does not match If-Match. Read it again."],
-  PayloadTooLarge: ["payload_too_large", 413, "The body is larger than 16 KiB."],
+  PayloadTooLarge: ["payload_too_large", 413, `The body is larger than ${requestLimits.bodyBytes / 1024} KiB.`],
   UnsupportedMediaType: ["unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."],
   ExpectationFailed: [
     "expectation_failed",
@@ -56,7 +59,8 @@ const errors = {
   HeaderFieldsTooLarge: [
     "request_header_fields_too_large",
     431,
-    "The URL and the headers together are larger than 16 KiB, or there are more than 100 headers."
+    `The URL and the headers together are larger than ${requestLimits.headBytes / 1024} KiB, or there are more than ` +
+    `${requestLimits.headerFields} headers.`
   ],
   InternalError: ["internal_error", 500, "The fault is in the service, not in the request. Report the X-Request-Id."],
   ServiceUnavailable: ["service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."],
@@ -221,11 +225,11 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Use this one object everywhere: Effect removes duplicate schemas only if they are the same object. */
-export const serviceUnavailable = errorResponse(ServiceUnavailable)
+/** Use these objects everywhere: Effect removes duplicate schemas only if they are the same object. */
+export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [
-  errorResponse(RequestTimeout),
+  requestTimeout,
   errorResponse(HeaderFieldsTooLarge),
   errorResponse(InternalError),
   serviceUnavailable

@@ -8,6 +8,9 @@ export const KeyId = Schema.String.annotate({
   examples: ["key_4fTq9XbLw2ZkPn7R"]
 }).check(isStorable)
 
+/** The latest `Date`. */
+export const maxDateMs = 8_640_000_000_000_000
+
 export const Instant = Schema.DateTimeUtcFromString
 
 const visibleCharacter = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
@@ -27,17 +30,18 @@ const name = Schema.String.annotate({
 )
 
 /** A time in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
-const NewInstant = Schema.String.check(
-  Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
-    expected: "a time like 2030-12-31T00:00:00Z"
-  }).abort(),
-  // Reject days such as 30 February, which `Date` turns into a day in March.
-  Schema.makeFilter((text: string) => {
-    const date = text.slice(0, "2030-12-31".length)
-    const instant = new Date(date)
-    return !Number.isNaN(instant.getTime()) && instant.toISOString().startsWith(date)
-  }, { expected: "a date that exists" })
-).pipe(Schema.decodeTo(Instant))
+export const givenInstant = (description: string) =>
+  Schema.String.annotate({ description, examples: ["2030-12-31T00:00:00Z"] }).check(
+    Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
+      expected: "a time like 2030-12-31T00:00:00Z"
+    }).abort(),
+    // Reject days such as 30 February, which `Date` turns into a day in March.
+    Schema.makeFilter((text: string) => {
+      const date = text.slice(0, "2030-12-31".length)
+      const instant = new Date(date)
+      return !Number.isNaN(instant.getTime()) && instant.toISOString().startsWith(date)
+    }, { expected: "a date that exists" })
+  ).pipe(Schema.decodeTo(Instant))
 
 interface PlanAndLimits {
   readonly plan: Plan
@@ -63,7 +67,7 @@ export const NewKey = Schema.Struct({
   name,
   plan: Plan,
   limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
+  expiresAt: Schema.optionalKey(Schema.NullOr(givenInstant("When the key expires. A date is its start in UTC.")))
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
@@ -103,18 +107,13 @@ export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedF
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
-const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
-
-/** The position of a key in the list, which the cursor encodes. The time is precise to the millisecond only. */
-export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
+/** The position of a key in the list, which the cursor encodes. The time is in epoch milliseconds. */
+export const KeyPosition = Schema.Struct({ createdAt: Schema.Int, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
 const parsePosition = (text: string): KeyPosition | undefined => {
-  const [, digits, id] = /^(-?\d{1,19}) ([^\0]*)$/.exec(text) ?? []
-  if (digits === undefined || id === undefined) return undefined
-  const createdAtMicros = BigInt(digits)
-  return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
+  const [, createdAt, id] = /^(\d{1,16}) ([^\0]*)$/.exec(text) ?? []
+  return id === undefined || Number(createdAt) > maxDateMs ? undefined : { createdAt: Number(createdAt), id }
 }
 
 /**
@@ -160,7 +159,7 @@ export const KeysQuery = Schema.Struct({
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(
-    cursor(KeyPosition, ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parsePosition)
+    cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition)
   )
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}

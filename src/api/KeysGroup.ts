@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
-import { RequestBody, Validation } from "./OperationMiddleware.ts"
+import { ConcurrencyLimit, RequestBody, Validation } from "./OperationMiddleware.ts"
 import { linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { idempotencyKey, transformText } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
@@ -58,7 +58,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: Keys.NewKey,
     success: withETag(Keys.IssuedKey, Keys.IssuedKey.pipe(HttpApiSchema.status(201))),
     error: conflict
-  }).middleware(Validation).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
     summary: "Issue a key",
     description: "Returns the key with its secret, which is not shown again. A second request with the same " +
       "`Idempotency-Key` issues no key and gets 409, which names the key that the first request issued."
@@ -102,7 +102,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: Keys.KeyChange,
     success: withETag(Keys.ApiKey),
     error: changeErrors
-  }).middleware(Validation).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
     summary: "Change a key",
     description: "Changes the fields in the body. The change takes effect within one second. `\"expiresAt\": null` " +
       "removes the expiry. Requests with a disabled key get 401 until the key is enabled again."
@@ -118,9 +118,10 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: [Keys.Rotation, Schema.Null],
     success: withETag(Keys.IssuedKey),
     error: changeErrors
-  }).middleware(Validation).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
     summary: "Rotate the secret of a key",
-    description: "Returns the key with a new secret. Former secrets work until the grace period ends."
+    description: "Returns the key with a new secret. Former secrets work until the grace period ends.",
+    transform: ({ requestBody, ...operation }) => ({ ...operation, requestBody: { ...requestBody, required: false } })
   })),
   HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
     .annotateMerge(OpenApi.annotations({

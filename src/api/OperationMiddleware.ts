@@ -33,9 +33,9 @@ const invalidErrors = [
   Errors.errorResponse(Errors.ExpectationFailed)
 ] as const
 
-/** Rejects invalid requests with 400 or 417, and requests over the concurrency limit with 503. */
+/** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
-  error: [...invalidErrors, Errors.serviceUnavailable]
+  error: invalidErrors
 }) {
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
     const { cause, kind } = error
@@ -46,13 +46,19 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Reads a body before `Validation`: rejects one that is too large (413) or not JSON in UTF-8 (415, 400). */
+/** Reads the body before validation: rejects a slow (408) or large one (413), and all but JSON in UTF-8 (415, 400). */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,
+    Errors.requestTimeout,
     Errors.errorResponse(Errors.PayloadTooLarge),
     Errors.errorResponse(Errors.UnsupportedMediaType)
   ]
+}) {}
+
+/** Fails with 503 if too many operations run at once. */
+export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit>()("petstore/api/ConcurrencyLimit", {
+  error: Errors.serviceUnavailable
 }) {}
 
 /** Fails with 410 from the sunset date of a deprecated operation (SPEC §9.3). */

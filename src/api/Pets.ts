@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64 } from "./Int64.ts"
-import { PathHeaders, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
+import { ConcurrencyLimit, PathHeaders, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
 import { cursor, limit, linkHeader, linkOf, listLimit, nextOf } from "./Paging.ts"
 import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 
@@ -119,7 +119,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     })
   })),
   error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
-}).middleware(Validation).middleware(RequestBody).annotateMerge(
+}).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
 

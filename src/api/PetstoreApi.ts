@@ -1,6 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { makeTransform } from "./OpenApiTransform.ts"
-import { Auth, RateLimit, Validation } from "./OperationMiddleware.ts"
+import { Auth, ConcurrencyLimit, RateLimit, Validation } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
@@ -8,13 +8,10 @@ import { headersOf } from "./ResponseHeaders.ts"
 const basePath = "/v1"
 
 /** SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default. */
-const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
-  url: `{${variable}}`,
-  description,
-  variables: {
-    [variable]: { default: `http://localhost:8080${basePath}` }
-  }
-})
+const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => {
+  const variables = { [variable]: { default: `http://localhost:8080${basePath}` } }
+  return { url: `{${variable}}`, description, variables }
+}
 
 const planRows = Object.entries(planLimits).map(([plan, { perDay, perMinute }]) =>
   `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
@@ -44,10 +41,10 @@ The last page has none.
 
 /**
  * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
- * validation. An endpoint with a body adds the last two itself, because a group can only add middleware around them.
+ * a slot, validation. An endpoint with a body adds the last three itself, because a group can only wrap them.
  */
 export class PetstoreApi extends HttpApi.make("petstore")
-  .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
+  .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotateMerge(OpenApi.annotations({

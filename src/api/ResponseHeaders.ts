@@ -15,7 +15,7 @@ const fixed = (description: string, value: string) => header(description, { type
 const headersOfBothPorts = {
   "X-Request-Id": header(
     "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
-      "else a new one.",
+      "and contains no key or token (`psk_…`, `adm_…`), else a new one.",
     { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
   ),
   "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"])

@@ -47,27 +47,21 @@ export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
   })
 
-/** The number of letters to insert, delete or replace (Levenshtein). Ignores case, `_` and `-`. */
-const distance = (one: string, other: string): number => {
-  const [from = "", to = ""] = [one, other].map((name) => name.toLowerCase().replaceAll(/[_-]/g, ""))
-  if (Math.abs(from.length - to.length) > 2) return Infinity
-  let row = Array.from({ length: to.length + 1 }, (_, index) => index)
-  for (const [i, letter] of [...from].entries()) {
-    const next = [i + 1]
-    for (const [j, above = 0] of row.slice(1).entries()) {
-      next.push(Math.min((next[j] ?? 0) + 1, above + 1, (row[j] ?? 0) + Number(letter !== to[j])))
-    }
-    row = next
-  }
-  return row.at(-1) ?? 0
+/** Whether `from` becomes `to` if at most `edits` letters are inserted, deleted or replaced (Levenshtein). */
+const isClose = (from: string, to: string, edits: number): boolean => {
+  if (from === to) return true
+  const [a, b] = [from.slice(1), to.slice(1)]
+  if (from[0] === to[0]) return isClose(a, b, edits)
+  return edits > 0 && (isClose(a, b, edits - 1) || isClose(a, to, edits - 1) || isClose(from, b, edits - 1))
 }
+
+const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
 /** Suggests the known name that `name` misspells, if there is one. */
 const suggest = (name: string, known: ReadonlyArray<string>): string => {
-  const [[edits, closest] = []] = known.map((each) => [distance(name, each), each] as const).toSorted(([a], [b]) =>
-    a - b
-  )
-  return edits !== undefined && edits <= Math.min(2, name.length / 2) ? ` (did you mean ${closest}?)` : ""
+  const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
+  const [closest] = maxEdits.flatMap((edits) => known.filter((each) => isClose(simplify(name), simplify(each), edits)))
+  return closest === undefined ? "" : ` (did you mean ${closest}?)`
 }
 
 const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({

@@ -17,7 +17,15 @@ export {
   ListedKey,
   NewKey
 } from "./Keys.ts"
-export { Auth, CurrentKey, RateLimit, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
+export {
+  Auth,
+  ConcurrencyLimit,
+  CurrentKey,
+  RateLimit,
+  RequestBody,
+  Sunset,
+  Validation
+} from "./OperationMiddleware.ts"
 export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"

@@ -1,32 +1,31 @@
 import { Effect, Option, Result, Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
-import { AuditAction } from "../api/Audit.ts"
+import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
 import { Limits, Plan } from "../api/Plans.ts"
-import { describeIssue } from "../api/Text.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
   flag.pipe(Flag.withDescription(description), Flag.optional)
 
-/** Like `Flag.withSchema`, but its message consists of the expectation alone. */
+/** `Flag.withSchema` puts "Schema validation failed" before the expectation. */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
   const decode = Schema.decodeUnknownResult(schema)
-  const failureOf = (value: A) => Result.getOrThrow(Result.flip(decode(value)))
-  const describe = (value: A) => describeIssue(failureOf(value).issue, () => "").replace(/^: e/, "E")
+  const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })
   return Flag.filterMap(flag, (value) => Result.getSuccess(decode(value)), describe)
 }
 
-const wholeNumber = (name: string, expected = "a whole number") =>
-  Flag.String(name).pipe(
-    Flag.withMetavar("number"),
-    Flag.filterMap(
-      (text) => /^-?\d+$/.test(text) ? Option.some(Number(text)) : Option.none(),
-      () => `Expected ${expected}`
-    )
-  )
+const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
 
-export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
+const wholeNumber = (name: string, expected = "a whole number") => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => `Expected ${expected}`))
+  return Flag.map(flag, Number)
+}
+
+export const idArgument = Argument.String("id").pipe(
+  Argument.withDescription("The key's id: key_…"),
+  Argument.filter((id) => id.startsWith("key_"), () => "Expected key_…. To find it, run `petstore keys list --search`")
+)
 
 export const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
@@ -49,7 +48,7 @@ export const nameFlag = Flag.String("name").pipe(
   Flag.withDescription("A name for the key")
 )
 
-export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which sets the limits")
+export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan. A new key has plan free")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(wholeNumber(flag).pipe(withSchema(schema)), description)
@@ -63,7 +62,7 @@ export const termFlags = {
       Flag.map((text) => text === "never" ? null : text),
       withSchema(KeyChange.fields.expiresAt.schema)
     ),
-    `When the key expires: 2030-12-31, 2030-12-31T00:00:00Z or "never"`
+    `When the key expires: 2030-12-31 (its start in UTC), 2030-12-31T08:00:00Z or "never"`
   )
 }
 
@@ -91,8 +90,8 @@ export const changeFlags = {
 export const graceFlag = wholeNumber("grace", "seconds, such as 86400").pipe(
   Flag.withMetavar("seconds"),
   withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 revokes it at once"),
-  Flag.withDefault(3_600)
+  Flag.withDescription("Seconds that the former secret still works. By default 0: it stops working at once"),
+  Flag.withDefault(0)
 )
 
 export const topFlags = {
@@ -103,7 +102,12 @@ export const topFlags = {
   by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)")
 }
 
+const timeFlag = (name: string) =>
+  Flag.String(name).pipe(Flag.withMetavar("time"), withSchema(AuditQuery.fields.since.schema))
+
 export const logFlags = {
+  since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
+  until: optional(timeFlag("until"), "Print only actions before this time"),
   operator: optional(Flag.String("operator"), "Print only actions by this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
 }

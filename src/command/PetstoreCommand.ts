@@ -1,4 +1,4 @@
-import { Console, DateTime, Duration, Effect, Option, Redacted, Stdio, Stream } from "effect"
+import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
@@ -6,6 +6,7 @@ import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
+import { describe } from "../observability/LogText.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
@@ -67,6 +68,9 @@ const update = Command.make(
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
     const limits = yield* Flags.toLimits(perMinute, perDay)
     const change = Flags.omitNone({ name, plan, limits, expiresAt })
+    yield* Object.keys(change).length > 0
+      ? Effect.void
+      : new CliError.ValidationError({ message: "Nothing to change: name at least one flag, such as --plan pro" })
     const key = yield* AdminClient.use((client) => client.update(id, change, Flags.omitNone({ version: ifVersion })))
     yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
@@ -88,7 +92,7 @@ const rotate = Command.make(
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
 ).pipe(
-  Command.withDescription("Give a key a new secret and show it, once. The former one works for another hour"),
+  Command.withDescription("Give a key a new secret and show it, once. Without --grace, the former one stops working"),
   Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
 
@@ -148,12 +152,14 @@ const log = Command.make(
     limit: Flag.withDefault(Flags.limitFlag, 100),
     json: Flags.jsonFlag
   },
-  Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
+  Effect.fnUntraced(function*({ id, json, limit, ...filter }) {
     const client = yield* AdminClient
-    // Get the key first, so that an unknown id fails instead of printing an empty log.
-    if (Option.isSome(id)) yield* client.get(id.value)
     const pageSize = Math.min(limit, listLimit.maximum)
-    const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize })
+    // An unknown id fails instead of printing an empty log. A key that was deleted in SQL still has entries.
+    const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
+    const entries = client.auditAll({ ...Flags.omitNone({ ...filter, key: id }), pageSize }).pipe(
+      Stream.orElseIfEmpty(() => checkKey)
+    )
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
   })
 ).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
@@ -220,7 +226,18 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
+const importEmbedded = Command.make("import", {}, () =>
+  // Load the databases only here.
+  Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
+    Effect.flatMap(({ run }) => run),
+    Effect.mapError((error) =>
+      error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
+    ),
+    Effect.provideService(References.MinimumLogLevel, "None"),
+    Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
+  )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
+
 export const petstore = Command.make("petstore").pipe(
-  Command.withDescription("Operate a running Petstore service, at PETSTORE_ADMIN_URL and with its ADMIN_TOKEN"),
-  Command.withSubcommands([keys])
+  Command.withDescription("Manage the keys of a running Petstore service, or import its embedded database"),
+  Command.withSubcommands([keys, importEmbedded])
 )

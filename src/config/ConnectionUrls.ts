@@ -16,6 +16,7 @@ export interface DatabaseUrl {
   /** A host name, an IP address, or the directory of a Unix socket. */
   readonly host: string
   readonly port: number
+  readonly database: string | undefined
   readonly ssl: false | ConnectionOptions
   readonly applicationName: string
   readonly isPooled: boolean
@@ -140,10 +141,13 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     const { searchParams: parameters } = url
     yield* checkParameters(parameters, postgresNames)
     const host = parameters.get("host") ?? decodeURIComponent(url.hostname.replace(/^\[(.*)\]$/, "$1"))
+    const [path, user] = [url.pathname.slice(1), url.username].map(decodeURIComponent)
+    const names = [parameters.get("dbname"), path, parameters.get("user"), user]
     return {
       url: Redacted.make(href),
       host: host === "" ? "localhost" : host,
       port,
+      database: names.find((name) => name !== null && name !== "") ?? undefined,
       ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
       applicationName: parameters.get("application_name") ?? "petstore",
       isPooled: parameters.get("pgbouncer") === "true"

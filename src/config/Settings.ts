@@ -193,3 +193,6 @@ export const checkSettings = Effect.gen(function*() {
 /** Replaces the wildcard addresses 0.0.0.0 and [::] by localhost, so that the URL works in a browser. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
+
+/** The `petstore` command as the log shows it: through npm in a checkout, where this file is TypeScript. */
+export const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"

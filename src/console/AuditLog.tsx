@@ -1,6 +1,6 @@
 import { AuditAction, type AuditQuery, wordsOf } from "../api/Audit.ts"
 import { Changes } from "./Changes.tsx"
-import { Choice, handleSubmit, KeyLink, ListPage, textsOf, When } from "./Parts.tsx"
+import { Choice, formatInstant, handleSubmit, KeyLink, ListPage, textsOf, When } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 
@@ -14,7 +14,7 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
       name="audit"
       columns={["When", "Action", "Changes", "Operator"]}
       page={page}
-      status={`${entries.length} on this page, newest first`}
+      status={`${entries.length} on this page, newest first (UTC)`}
       first={cursor === undefined ? undefined : hrefOf({ view: "audit", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "audit", query: next })}
       rows={entries.map(({ action, address, after, at, before, id, keyId, keyName, operator }) => ({
@@ -39,19 +39,26 @@ const search = handleSubmit((form) => location.assign(`#/audit?${new URLSearchPa
 
 export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
   <>
-    <h1>{query.key === undefined ? "Audit log" : `Audit log of ${query.key}`}</h1>
+    <h1>Audit log</h1>
     <form class="filters" role="search" onSubmit={search}>
-      {query.key !== undefined && <input type="hidden" name="key" value={query.key} />}
-      <input
-        key={query.operator}
-        type="search"
-        name="operator"
-        aria-label="Operator"
-        placeholder="Operator"
-        defaultValue={query.operator ?? ""}
-        spellcheck={false}
-        autocomplete="off"
-      />
+      {([["operator", "Operator"], ["key", "Key id"]] as const).map(([name, label]) => (
+        <input
+          key={`${name} ${query[name]}`}
+          type="search"
+          name={name}
+          aria-label={label}
+          placeholder={label}
+          defaultValue={query[name] ?? ""}
+          spellcheck={false}
+          autocomplete="off"
+        />
+      ))}
+      {([["since", "From"], ["until", "Before"]] as const).map(([name, label]) => (
+        <label key={name}>
+          {label}{" "}
+          <input type="date" name={name} defaultValue={query[name] && formatInstant(query[name]).slice(0, 10)} />
+        </label>
+      ))}
       <Choice name="action" value={query.action} none="any action" values={AuditAction.literals} />
       <button type="submit">Search</button>
     </form>

@@ -75,10 +75,11 @@ export const SecretDialog = ({ issued, onClose }: { readonly issued: IssuedKey; 
         now. It is shown only here. The service stores only its hash and its last four characters.
       </p>
       <div class="secret">
-        <input
+        <textarea
           class="mono"
           readOnly
           autoFocus
+          rows={2}
           value={secret}
           aria-label="Secret"
           onFocus={({ currentTarget }) => currentTarget.select()}

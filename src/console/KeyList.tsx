@@ -68,9 +68,7 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
       name="keys"
       columns={["Key", "State", "Plan", "Limits", "Secret", "Last used"]}
       page={page}
-      status={keys.length === 0
-        ? "No key was found."
-        : query.secretHash === undefined
+      status={query.secretHash === undefined
         ? `${keys.length} on this page, ${query.order ?? "newest"} first`
         : "The key that this secret belongs to"}
       first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
@@ -89,9 +87,7 @@ const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly que
       name="top"
       columns={["Key", "Plan", "Allowed", "Rejected", "Banned"]}
       page={page}
-      status={keys.length === 0
-        ? `No key had ${by} requests in the last ${window}.`
-        : `The keys with the most ${by} requests in the last ${window}`}
+      status={`The keys with the most ${by} requests in the last ${window}`}
       rows={keys.map((key) => ({
         id: key.keyId,
         cells: [

@@ -171,7 +171,8 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           </p>
           <label class="field">
             <span>The current secret</span>
-            <select name="gracePeriod">
+            <select name="gracePeriod" required>
+              <option value="">choose…</option>
               {Object.entries(gracePeriods).map(([text, seconds]) => <option value={seconds}>works for {text}</option>)}
               <option value={0}>stops working now</option>
             </select>

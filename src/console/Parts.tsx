@@ -16,11 +16,12 @@ export const formatLimits = ({ perDay, perMinute }: Limits): string =>
 
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
-const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
+const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** Formats the time from or to now, such as `5 min ago` or `in 3 d`. Below `precision` seconds, it is "just now". */
+/** Formats the time from or to now, such as `in 3 h` or, below `precision` seconds, "just now". Beyond a day, UTC. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
+  if (Math.abs(seconds) >= 86_400) return `${formatInstant(at)} UTC`
   const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
   if (size === 0) return "just now"
   const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
@@ -91,7 +92,9 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
       </tbody>
     </table>
     <nav class="pages" aria-label={`Pages of ${name}`}>
-      <span class="muted" role="status">{page.isLoading ? "Loading…" : status}</span>
+      <span class="muted" role="status">
+        {page.isLoading ? "Loading…" : rows.length === 0 ? "Nothing was found." : status}
+      </span>
       <button type="button" onClick={page.reload}>Refresh</button>
       {first !== undefined && <a class="button" href={first}>First page</a>}
       {next !== undefined && <a class="button" href={next}>Next page</a>}

@@ -3,6 +3,7 @@ import { Effect, Redacted, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
 import type { Session as TokenSession } from "../api/AdminApi.ts"
+import { wordsOf } from "../api/Audit.ts"
 import { AdminClient } from "../client/AdminClient.ts"
 import { isPageHeld } from "./Route.ts"
 
@@ -47,7 +48,7 @@ const useCall = () => {
             // Do not sign out while a dialog keeps the page open. It may show a new secret, which would be lost.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
-            } else onFailure(failure.message)
+            } else onFailure(failure.message.replaceAll(/\bbody\.(\w+)/g, (_, name: string) => wordsOf(name)))
           }
         })
       ),

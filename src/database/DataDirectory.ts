@@ -1,5 +1,6 @@
 import { Context, Data, Effect } from "effect"
 import { existsSync, mkdirSync } from "node:fs"
+import { join } from "node:path"
 import { Settings } from "../config/Settings.ts"
 
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
@@ -23,6 +24,8 @@ export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) 
   "petstore/DataDirectory/OnDataDirectoryLost",
   { defaultValue: () => () => {} }
 )
+
+export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
 export const dataDirectory = Effect.gen(function*() {
   const directory = yield* Settings.dataDir.config

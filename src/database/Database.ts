@@ -4,9 +4,9 @@ import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
-import { Settings } from "../config/Settings.ts"
+import { command, Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogText.ts"
-import { dataDirectory } from "./DataDirectory.ts"
+import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
@@ -29,11 +29,15 @@ const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled
 const loader = Migrator.fromRecord(
   Record.map(
     migrations,
-    (statements) => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+    (statements, name) =>
+      Effect.andThen(
+        Effect.logInfo(`Migrating the database: ${name}`),
+        Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+      )
   )
 )
-const newestVersion = Object.keys(migrations).length
-const table = "petstore_migrations"
+export const newestVersion = Object.keys(migrations).length
+export const migrationsTable = "petstore_migrations"
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
@@ -51,54 +55,94 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
+export const schemaVersion = (sql: SqlClient.SqlClient) =>
+  Effect.map(
+    sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(migrationsTable)}`,
+    ([latest]) => latest?.version ?? 0
+  )
+
 /** If several processes start together, one runs the migrations while the others wait. */
-const runMigrations = Effect.gen(function*() {
+export const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
   if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
-  yield* Migrator.make({})({ loader, table })
-  const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
-  const version = latest?.version ?? 0
+  yield* Migrator.make({})({ loader, table: migrationsTable })
+  const version = yield* schemaVersion(sql)
   return yield* version > newestVersion ? new DatabaseIsNewer({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(runMigrations)
 
 const maxStartupWait = Duration.seconds(30)
 
-const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
+const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigError): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
 
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
-const statementTimeoutMs = 3_500
+const statementTimeoutMs = 2_500
 
-/** The timeout of a silent socket. Without a pooler, it exceeds the statement timeout, so it closes no busy socket. */
-const socketIdleTimeoutMs = 4_500
+/** Longer than the statement timeout, so without a pooler, a socket that is silent for this long is dead or idle. */
+const maxSilenceMs = 3_000
+const cancelTimeoutMs = 500
 
-/** Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself has no such timeout. */
-const open = ({ host, port }: DatabaseUrl): Socket => {
-  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
-  return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())
+/**
+ * Opens sockets for the driver, and closes those of a silent server. The driver has no timeout for them: it opens one
+ * more to cancel a statement, or because all are in use. So a socket that was silent meanwhile waits for a reply, and
+ * an idle one stays open.
+ */
+const makeOpen = ({ host, port }: DatabaseUrl) => {
+  let openedAt = 0
+  return (): Socket => {
+    openedAt = performance.now()
+    const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
+    return socket.setTimeout(maxSilenceMs, () => {
+      const { bytesRead, bytesWritten } = socket
+      // The cancellation of a statement takes time, and so does reading what arrived while this process was paused.
+      setTimeout(() => {
+        if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
+        const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
+        if (isDead) socket.destroy()
+        else socket.setTimeout(maxSilenceMs)
+      }, cancelTimeoutMs).unref()
+    })
+  }
 }
 
 const databaseUrl = Config.option(Settings.databaseUrl.config)
 
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
+const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
+  url,
+  // The driver reads these from the URL too, but its spans only from here.
+  database,
+  host,
+  port,
+  ssl,
+  applicationName,
+  // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
+  prepare: !isPooled,
+  startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
+})
+
+/** One connection without a statement timeout, because migrations and imports may take long. */
+export const withoutTimeout = (target: DatabaseUrl) => PgClient.layer({ ...optionsOf(target, 0), maxConnections: 1 })
+
+const warnOfEmbeddedDatabase = Effect.gen(function*() {
+  const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
+  const rows = sql`SELECT FROM pets UNION ALL SELECT FROM api_keys LIMIT 1`
+  if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
+  yield* Effect.logWarning(
+    `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its pets and keys, stop ` +
+      `the service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`
+  )
+})
+
 const server = (target: DatabaseUrl, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
-  const { applicationName, isPooled, ssl, url } = target
-  const options = (timeoutMs: number) => ({
-    url,
-    ssl,
-    applicationName,
-    // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
-    prepare: !isPooled,
-    startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
-  })
-  // Migrations may take long, so they have no statement timeout.
-  const attempt = Effect.provide(runMigrations, PgClient.layer({ ...options(0), maxConnections: 1 }))
+  const prepare = Effect.andThen(runMigrations, warnOfEmbeddedDatabase)
+  const attempt = Effect.provide(prepare, withoutTimeout(target))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
@@ -111,10 +155,11 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
         error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
       )
     )
+  const open = makeOpen(target)
   return PgClient.layer({
-    ...options(statementTimeoutMs),
+    ...optionsOf(target, statementTimeoutMs),
     maxConnections,
-    stream: () => countConnection(open(target))
+    stream: () => countConnection(open())
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 

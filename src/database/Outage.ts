@@ -1,7 +1,9 @@
-import { Cause, Effect, Predicate } from "effect"
+import { Cause, type Duration, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describe } from "../observability/LogText.ts"
+import * as Deadline from "./Deadline.ts"
+import { databaseSilent } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -28,6 +30,10 @@ const isReadOnly = (failure: unknown): boolean =>
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
+const databaseReadOnly = new ServiceUnavailable({
+  message: "The database is currently read-only. Reads work; retry writes later."
+})
+
 /**
  * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other database error becomes
  * a defect. Errors that are not from the database pass through.
@@ -37,23 +43,28 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
     isOutage(fault)
       ? Effect.andThen(
         Effect.logError(`A database statement failed: ${describe(Cause.fail(fault))}`),
-        Effect.fail(
-          new ServiceUnavailable(
-            isReadOnly(fault) ? { message: "The database is currently read-only. Reads work; retry writes later." } : {}
-          )
-        )
+        Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseSilent)
       )
       : Effect.die(fault))
 
+/** Returns `toServiceUnavailable` with a deadline for each call. */
+export const makeDeadline = (timeout?: Duration.Duration) =>
+  Effect.map(
+    Deadline.make(timeout),
+    (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+      withinDeadline(toServiceUnavailable(statements))
+  )
+
 /**
- * After a failover, a session can stay on the old primary, which is now read-only. If a write fails for that reason,
- * ends the session that the pool lends next, usually the same one. A pooler would keep using it.
+ * Runs the statements of `write` on one connection. After a failover, a session can stay on the old primary, which is
+ * now read-only. If `write` fails for that reason, ends its session. A pooler would keep using it.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
-  Effect.tapError(
-    write,
-    (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
-  )
+  Effect.scoped(Effect.flatMap(sql.reserve, (connection) =>
+    Effect.tapError(
+      write,
+      (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
+    ).pipe(Effect.provideService(sql.transactionService, [connection, 0]))))
 
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
   causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))

@@ -1,20 +1,28 @@
-import { Array, Context, Duration, Effect, Exit, Queue, Tracer } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import { databaseSilent } from "./Deadline.ts"
 
 interface Call<A, B, E> {
   readonly item: A
   readonly span: Tracer.AnySpan | undefined
+  readonly deadlineMs: number
   /** Resumes the fiber of the call. Absent once the call is interrupted, so that the queue does not hold its fiber. */
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
-/** Without a pooler, PostgreSQL ends a statement after 3.5 s, so this ends batches of several, or network delays. */
-export const callTimeout = Duration.seconds(4)
+const tickMs = 50
+/** A longer tick counts as this long, so that no call fails because the process was paused. */
+const maxTickMs = 250
+
+const unavailable = Exit.fail(databaseSilent)
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches run, new calls
- * wait for the next batch. A batch that takes longer than `timeout` fails with `ServiceUnavailable`. Calls of a batch
- * with the same item share one result.
+ * wait for the next batch of at most `size` items, the newest first. Calls of a batch with the same item share one
+ * result.
+ *
+ * A call fails with `ServiceUnavailable` once `timeout` has passed since its start, or when the scope closes. When all
+ * calls of a batch have failed, the batch is interrupted, and the next one starts when it has ended.
  *
  * Does not use Effect's `RequestResolver`, which would keep each item in memory until a major garbage collection
  * (measured: docs/performance.md).
@@ -26,11 +34,13 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly size: number
   readonly timeout: Duration.Duration
 }) {
-  const queue = yield* Queue.unbounded<Call<A, B, E>>()
-  const timedOut = Effect.andThen(
-    Effect.logError(`${name} took longer than ${Duration.format(timeout)}`),
-    Effect.fail(new ServiceUnavailable())
-  )
+  const clock = yield* Clock.Clock
+  // A call can start just before a tick, and is failed by the tick after its deadline.
+  const callMs = Duration.toMillis(timeout) - 2 * tickMs
+  const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
+  let queued: Array<Call<A, B, E>> = []
+  const hasQueued = Latch.makeUnsafe()
+  let isClosed = false
 
   const withSpan = <X, Y>(batch: Effect.Effect<X, Y>, calls: ReadonlyArray<Call<A, B, E>>) => {
     const [parent, ...others] = calls.flatMap(({ span }) => span?.sampled === true ? span : [])
@@ -39,48 +49,76 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       : Effect.withSpan(batch, name, { parent, links: others.map((span) => ({ span, attributes: {} })) })
   }
 
-  const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) => {
-    const callsByItem = Map.groupBy(calls, ({ item }) => item)
-    const runs = Effect.forEach(
-      Array.chunksOf(callsByItem.keys(), size),
-      (items) =>
-        Effect.map(run(items), (results) => {
-          for (const item of items) {
-            for (const call of callsByItem.get(item) ?? []) {
-              call.complete?.(Exit.succeed(results.get(item)))
-              // Release its fiber, which holds the body of its response, while later chunks of the batch run.
-              call.complete = undefined
-            }
-          }
-        }),
-      { discard: true }
-    )
-    return Effect.timeoutOrElse(runs, { duration: timeout, orElse: () => timedOut }).pipe(
+  const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) =>
+    run([...new Set(calls.map(({ item }) => item))]).pipe(
       (batch) => withSpan(batch, calls),
-      Effect.onError((cause) =>
+      Effect.onExit((exit) =>
         Effect.sync(() => {
-          for (const call of calls) call.complete?.(Exit.failCause(cause))
+          for (const { complete, item } of calls) complete?.(Exit.map(exit, (results) => results.get(item)))
         })
       ),
       Effect.ignoreCause
     )
+
+  /** Takes the calls of the `size` newest items. Under overload, one caller's burst then delays no other caller. */
+  const takeCalls = (): ReadonlyArray<Call<A, B, E>> => {
+    const calls = queued.filter(({ complete }) => complete !== undefined)
+    const items = new Set(new Set(calls.map(({ item }) => item).toReversed()).values().take(size))
+    queued = items.size < size ? [] : calls.filter(({ item }) => !items.has(item))
+    return queued.length === 0 ? calls : calls.filter(({ item }) => items.has(item))
   }
 
   const runBatches = Effect.gen(function*() {
-    yield* Queue.peek(queue)
+    yield* hasQueued.await
     // Let the other calls of this event-loop turn join the batch.
     yield* Effect.yieldNow
-    const calls = yield* Queue.takeAll(queue)
-    yield* runBatch(calls.filter(({ complete }) => complete !== undefined))
+    const calls = takeCalls()
+    if (queued.length === 0) hasQueued.closeUnsafe()
+    if (calls.length === 0) return
+    const batch = yield* Effect.forkChild(runBatch(calls), { startImmediately: true })
+    running.set(batch, calls)
+    yield* Fiber.await(batch)
+    running.delete(batch)
   })
+
+  // One timer for all calls instead of one for each call. Before a call fails, the event loop reads what has arrived.
+  let elapsedMs = 0
+  const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => deadlineMs <= elapsedMs
+  const failCalls = (isFailed: (call: Call<A, B, E>) => boolean) => {
+    for (const call of [queued, ...running.values()].flat()) if (isFailed(call)) call.complete?.(unavailable)
+  }
+  const tick = Effect.gen(function*() {
+    if (queued.length + running.size === 0) yield* hasQueued.await
+    const startedAt = clock.monotonicTimeNanosUnsafe()
+    yield* Effect.sleep(tickMs)
+    failCalls(isLate)
+    queued = queued.filter((call) => !isLate(call))
+    for (const [batch, calls] of running) {
+      if (!calls.every(isLate)) continue
+      running.delete(batch)
+      batch.interruptUnsafe()
+      yield* Effect.logError(`A database statement failed: ${name} took longer than ${Duration.format(timeout)}`)
+    }
+    elapsedMs += Math.min(Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6, maxTickMs)
+  })
+
+  yield* Effect.forkScoped(Effect.forever(tick))
   yield* Effect.replicateEffect(Effect.forkScoped(Effect.forever(runBatches)), concurrency)
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      isClosed = true
+      failCalls(() => true)
+    })
+  )
 
   return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> =>
     Effect.withFiber((fiber) =>
       Effect.callback((resume) => {
+        if (isClosed) return resume(unavailable)
         const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
-        const call: Call<A, B, E> = { item, span, complete: resume }
-        Queue.offerUnsafe(queue, call)
+        const call: Call<A, B, E> = { item, span, deadlineMs: elapsedMs + callMs, complete: resume }
+        queued.push(call)
+        hasQueued.openUnsafe()
         return Effect.sync(() => {
           call.complete = undefined
         })

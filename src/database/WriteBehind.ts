@@ -1,7 +1,7 @@
 import { type Duration, Effect, Schedule, Semaphore } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/Metrics.ts"
+import * as Deadline from "./Deadline.ts"
 
 /** Bounds how long one write blocks the event loop while it serializes the values. */
 const maxValuesPerWrite = 1_000
@@ -29,6 +29,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly maxPerFlush?: number
 }) {
   const countFailure = yield* makeCountFailure(`write_${table}`)
+  const withinDeadline = yield* Deadline.make()
   let pending = new Map<K, A>()
   let evicted = 0
   const add = (key: K, value: A): void => {
@@ -52,7 +53,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         while: () => rest.length > 0,
         body: () => {
           const values = rest.splice(0, maxValuesPerWrite)
-          return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
+          return Effect.onError(Effect.timeout(write(new Map(values)), Deadline.callTimeout), () =>
             Effect.sync(() => {
               const newer = pending
               pending = new Map([...values, ...rest])
@@ -72,9 +73,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Reads while no flush runs, so each value is either stored or pending. Fails with 503 after eight seconds. */
-    betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) =>
-      Effect.timeoutOrElse(lock.withPermit(read), { duration: "8 seconds", orElse: () => new ServiceUnavailable() }),
+    /** Reads while no flush runs, so each value is either stored or pending. The wait is part of the timeout. */
+    betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]
   }

@@ -52,7 +52,7 @@ type Head = Pick<RequestHead, "method" | "url">
 
 const record = (
   { method, url }: Head,
-  { endpoint, keyId = "none", requestId, startedAtNs }: RequestContext["Service"],
+  { endpoint, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
   status: number,
   error: ReturnType<typeof errorOf>
 ) =>
@@ -73,7 +73,9 @@ const record = (
       ...error,
       durationMs,
       keyId,
-      requestId
+      ...rejection,
+      requestId,
+      ...traceId !== undefined && { traceId }
     }
     const loggers = fiber.getRef(Logger.CurrentLoggers)
     const json = fiber.getRef(JsonLines)
@@ -91,9 +93,9 @@ const record = (
 
 export const recordResponse = (
   head: Head,
-  context: RequestContext["Service"],
+  context: RequestContext,
   response: HttpServerResponse.HttpServerResponse
 ) => record(head, context, response.status, errorOf(response))
 
 /** Records a request that ended without a response. As in nginx, the logged status is 499. */
-export const recordAbort = (head: Head, context: RequestContext["Service"]) => record(head, context, 499, {})
+export const recordAbort = (head: Head, context: RequestContext) => record(head, context, 499, {})

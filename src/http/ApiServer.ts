@@ -1,16 +1,17 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"
+import * as ApiPort from "./ApiPort.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
-import * as Server from "./Server.ts"
+import * as PortMiddleware from "./PortMiddleware.ts"
+import * as PortServer from "./PortServer.ts"
 
 const server = Layer.unwrap(
-  Effect.map(
-    ApiRoutes.makeHooks,
-    (hooks) =>
-      Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(hooks), Documents.layer)), hooks, Settings)
-  )
+  Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) => {
+    const routes = Layer.mergeAll(ApiRoutes.layer, Documents.layer, PortMiddleware.layer(hooks))
+    return PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, Settings)
+  })
 )
 
 const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>

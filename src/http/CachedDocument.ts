@@ -1,5 +1,5 @@
 /** Renders and compresses a document at the first request, then serves it from memory with an `ETag`. */
-import { Effect } from "effect"
+import { Effect, Exit } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
@@ -41,8 +41,9 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
       const compressed = yield* Effect.promise(() => promisify(gzip)(plain, { level: 9 }))
       return { plain: makeResponses(plain, document), compressed: makeResponses(compressed, document, "gzip") }
     })
-    // Finish rendering even if the first client disconnects, because other clients may wait for the document.
-    const responses = yield* Effect.cached(Effect.uninterruptible(made))
+    const cached = yield* Effect.cachedWithTTL(made, (exit) => Exit.isSuccess(exit) ? Infinity : 0)
+    // Finish rendering even if the client disconnects, because `cached` discards the work if no caller waits for it.
+    const responses = Effect.uninterruptible(cached)
     yield* router.add(
       "GET",
       path,

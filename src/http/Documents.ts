@@ -4,6 +4,8 @@ import { HttpApiScalar, OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 
+export const paths = ["/", "/openapi.json", "/docs"]
+
 const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
 
 const root = HttpRouter.add(

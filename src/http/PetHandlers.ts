@@ -1,7 +1,15 @@
 import { Context, Effect, Layer, Option, Scope } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
-import { Auth, CurrentKey, RateLimit, RequestBody, Sunset, Validation } from "../api/OperationMiddleware.ts"
+import {
+  Auth,
+  ConcurrencyLimit,
+  CurrentKey,
+  RateLimit,
+  RequestBody,
+  Sunset,
+  Validation
+} from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
@@ -39,8 +47,8 @@ const group = HttpApiBuilder.group(
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),
-    Context.pick(PetRepository, Auth, RateLimit, RequestBody, Validation, Sunset, Scope.Scope)<
-      PetRepository | Auth | RateLimit | RequestBody | Validation | Sunset | Scope.Scope
+    Context.pick(PetRepository, Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset, Scope.Scope)<
+      PetRepository | Auth | RateLimit | RequestBody | ConcurrencyLimit | Validation | Sunset | Scope.Scope
     >
   )
 )

@@ -16,23 +16,23 @@ export interface RequestHead {
 }
 
 /** The part of Node's `IncomingMessage` that is used here. Tests without a server have no `IncomingMessage`. */
-interface NodeRequest {
+export interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
   readonly httpVersion: string
   readonly url: string
+  on(event: "data", listener: (chunk: Uint8Array) => void): unknown
+  on(event: "end", listener: () => void): unknown
+  on(event: "error", listener: (error: unknown) => void): unknown
 }
 
-const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
+export const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
 
 /** Hot path: reads the header from Node's request, because Effect copies all headers at the first access. */
 export const headerOf = (head: RequestHead, name: string): string | undefined => {
   const value = (isNodeRequest(head.source) ? head.source.headers : head.headers)[name]
   return typeof value === "string" ? value : undefined
 }
-
-/** The maximum number of header fields. Node keeps at most one more, and some that arrived together with it. */
-export const maxFields = 100
 
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
@@ -49,12 +49,12 @@ export const headError = (
   // Reject a path with `;` or `#`, because the router would read the rest as the query.
   if (/^[^?]*[;#]/.test(url)) return badPath
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
-  if (url === "*" && method !== "OPTIONS") return noSuchPath
+  if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt)
   // Reject a trailing slash, because the router would read `/v1/pets/` as a pet with an empty id.
   if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source
-  if (rawHeaders.length > 2 * maxFields) return new Errors.HeaderFieldsTooLarge()
+  if (rawHeaders.length > 2 * Errors.requestLimits.headerFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
   // Prevent request smuggling: a proxy may disagree on where such a request ends (RFC 9112 §6.1, §6.3).
@@ -99,3 +99,7 @@ export const isAllowedAmong = (names: Iterable<string>) => {
   return (name: string): boolean =>
     allowed.has(name) || Result.isSuccess(NetAddress.ipFromString(name.replace(/^\[(.+)\]$/, "$1")))
 }
+
+/** `Expect` has only one known value (RFC 9110 §10.1.1). */
+export const hasUnknownExpectation = (head: RequestHead): boolean =>
+  (headerOf(head, "expect") ?? "100-continue").toLowerCase() !== "100-continue"

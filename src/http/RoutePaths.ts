@@ -51,7 +51,10 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
   }
 }
 
-export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
+export const noSuchPath = (routesAt: RoutesAt): NotFound => {
+  const base = routesAt("/admin/session").methods.length > 0 ? "/admin" : "/v1"
+  return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
+}
 
 /** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
@@ -61,5 +64,5 @@ export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const similar = [trimmed, lowerCased].find((each) => each.startsWith("/") && routesAt(each).methods.length > 0)
   return similar !== undefined
     ? new NotFound({ message: `No such path. Use ${similar}.` })
-    : noSuchPath
+    : noSuchPath(routesAt)
 }

@@ -1,4 +1,4 @@
-import { Context, Duration, Effect, Layer, Metric, Redacted } from "effect"
+import { Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
@@ -7,10 +7,10 @@ import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
-import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
-import { retryAfterSeconds } from "../http/RateLimiting.ts"
+import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -50,8 +50,7 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        // Read the context directly, because HttpApi's type does not let this middleware require `RequestContext`.
-        const context = Context.getUnsafe(yield* Effect.context(), RequestContext)
+        const context = yield* RequestContext
         context.endpoint = endpoint
         // Compare the token before counting failures, so that failures never block a request with a valid token.
         const hash = digest(credential)
@@ -70,7 +69,8 @@ export const layer = Layer.effect(
   })
 ).pipe(
   // Count failures in memory. Redis is shared by machines, so it would count 127.0.0.1 of all machines as one client.
-  Layer.provide(RateLimiter.layerMemory)
+  // Layers are shared by reference, so without `fresh` the API port could count in the same memory.
+  Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 
 const tooManyAttempts = (decision: Decision) => {

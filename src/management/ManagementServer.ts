@@ -1,20 +1,25 @@
-import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
+import { Config, Duration, Effect, Exit, FiberHandle, Layer, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
-import { Settings } from "../config/Settings.ts"
+import { command, Settings } from "../config/Settings.ts"
+import { newestVersion as schemaVersion } from "../database/Database.ts"
 import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as Middleware from "../http/Middleware.ts"
+import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
+import { GracefulShutdown } from "../http/GracefulShutdown.ts"
+import * as PortMiddleware from "../http/PortMiddleware.ts"
+import * as PortServer from "../http/PortServer.ts"
+import * as RequestBody from "../http/RequestBody.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
-import * as Responses from "../http/Responses.ts"
 import { makeRoutesAt } from "../http/RoutePaths.ts"
-import * as Server from "../http/Server.ts"
+import * as Validation from "../http/Validation.ts"
 import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
@@ -23,7 +28,7 @@ import * as ConsoleFiles from "./ConsoleFiles.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(AdminHandlers.layer),
-  Layer.provide([AdminAuthentication.layer, Middleware.validation]),
+  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 
@@ -38,18 +43,25 @@ const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shu
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
-  const draining = yield* Responses.GracefulShutdown
+  const draining = yield* GracefulShutdown
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const ofProcess = yield* ProcessMetrics.make
-  const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
-  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
+  const ofProcess = yield* ProcessMetrics.make(schemaVersion)
+  const ping = (yield* Outage.makeDeadline(Duration.seconds(1)))(sql`SELECT 1`)
+  // The probe that finds an outage starts this task, which logs the end of the outage.
+  const recovered = Effect.andThen(
+    Effect.retry(ping, Schedule.spaced("1 second")),
+    Effect.logInfo("The database responds again")
+  )
+  const runOnce = yield* FiberHandle.makeRuntime<never>()
+  const logRecovery = Effect.sync(() => runOnce(recovered, { onlyIfMissing: true }))
+  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(Effect.tapError(ping, () => logRecovery)), "100 millis")
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
-  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
+  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Effect.orDie(Ref.getUnsafe(draining) ? ending : ready),
+      Ref.getUnsafe(draining) ? ending : ready,
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
   const report = Effect.zipWith(metrics, databaseExit, (text, exit) => text + ofProcess(Exit.isSuccess(exit)))
@@ -61,7 +73,7 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
-const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError> {
+const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
     routesAt: makeRoutesAt(AdminApi, otherPaths),
@@ -69,7 +81,7 @@ const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>
       Effect.succeed(
-        Responses.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
+        PortMiddleware.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
       ),
     abort: () => Effect.void
   }
@@ -79,22 +91,27 @@ const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
+  const directory = resolve(yield* Settings.dataDir.config)
+  // The command finds the service by these variables, which the operator's shell may not have.
+  const variables = [
+    address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
+    place !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
+  ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
-    { environment }
+    { environment, schemaVersion }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
+  yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
 })
-
-/** The `petstore` command as the startup log shows it: through npm in a checkout, where this file is TypeScript. */
-const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
-    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(hooks))
-    const server = Server.layer(HttpRouter.toHttpEffect(routes), hooks, address)
+    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
+      Layer.provideMerge(PortMiddleware.layer(hooks))
+    )
+    const server = PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, address)
     return Layer.provide(Layer.effectDiscard(logStart), server)
   })
 )

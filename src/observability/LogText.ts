@@ -35,7 +35,8 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 
 const secret = /(psk|adm)_\w+/gi
 
+/** Also finds secrets that are percent-encoded, even several times: `%5F`, `%255F` and `%25255F` are all `_`. */
 export const redactSecrets = (text: string): string => {
-  const decoded = text.replaceAll(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+  const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
   return decoded.search(secret) < 0 ? text : decoded.replaceAll(secret, "$1_…")
 }

@@ -1,18 +1,20 @@
 import { Config, Effect, Layer, Logger, Metric, Option, References, String } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
+import { maxLogClose } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "./LogText.ts"
 import { startAtZero } from "./Metrics.ts"
 
 /** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
-const maxFlushTime = "1 second"
-
 const dropped = Metric.counter("log_lines_dropped_total", {
   description: "Log lines that were dropped because the reader of standard error is slow.",
   incremental: true
 })
+
+/** Continues without logs if the reader of standard error is gone. Without this listener, the process would end. */
+const ignoreError = (): void => {}
 
 /**
  * Returns a function that writes a line to standard error. It batches the lines of an event-loop turn, because a write
@@ -22,21 +24,24 @@ const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
   const { stderr } = process
-  // Continue without logs if the reader of standard error is gone. Without a listener, the error would end the process.
-  stderr.on("error", () => {})
   let lines = ""
   const flush = () => {
     stderr.write(lines)
     lines = ""
   }
+  stderr.on("error", ignoreError)
   process.on("exit", flush)
   yield* Effect.addFinalizer(() =>
-    Effect.timeoutOption(
-      Effect.callback<void>((resume) => {
-        flush()
-        stderr.write("", () => resume(Effect.void))
-      }),
-      maxFlushTime
+    Effect.callback<void>((resume) => {
+      flush()
+      // Node emits an error right after the callback, when the listener must still be there.
+      stderr.write("", () => void setImmediate(() => resume(Effect.void)))
+    }).pipe(
+      Effect.timeoutOption(maxLogClose),
+      Effect.andThen(Effect.sync(() => {
+        process.off("exit", flush)
+        stderr.off("error", ignoreError)
+      }))
     )
   )
   return (line: string): void => {

@@ -1,17 +1,58 @@
 /** Exports traces, metrics and logs over OTLP, as OpenTelemetry's environment variables configure. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
-import { Otlp, OtlpSerialization } from "effect/observability"
+import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tracer } from "effect"
+import { HttpClient, HttpClientResponse } from "effect/http"
+import { OtlpLogger, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogText.ts"
+import { serviceVersion } from "./ProcessMetrics.ts"
 
 /** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
+  OTEL_SERVICE_VERSION: serviceVersion,
   OTEL_TRACES_EXPORTER: "otlp",
   OTEL_METRICS_EXPORTER: "otlp",
   OTEL_LOGS_EXPORTER: "otlp"
 }
+
+/** The maximum number of batches of a signal that wait for the collector. Further batches are dropped. */
+const maxWaitingBatches = 4
+
+/**
+ * Effect's exporter waits without a timeout for a collector that accepts connections and never responds, and meanwhile
+ * sends each new batch too. This client bounds the number of batches, and the time of each, including its retries.
+ */
+const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
+  Layer.effect(
+    HttpClient.HttpClient,
+    Effect.gen(function*() {
+      const timeoutMs = yield* Config.Int(`OTEL_EXPORTER_OTLP_${signal}_TIMEOUT`).pipe(
+        Config.orElse(() => Config.Int("OTEL_EXPORTER_OTLP_TIMEOUT")),
+        Config.withDefault(10_000)
+      )
+      const slots = yield* Semaphore.make(maxWaitingBatches)
+      return (yield* HttpClient.HttpClient).pipe(
+        HttpClient.tap((response) => response.arrayBuffer),
+        HttpClient.filterStatusOk,
+        HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
+        HttpClient.transform((response, request) =>
+          Effect.timeout(response, timeoutMs).pipe(
+            // The exporter would retry an error, outside the bounds. After a defect, it pauses for a minute.
+            Effect.orDie,
+            slots.withPermitsIfAvailable(1),
+            Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))
+          )
+        )
+      )
+    })
+  ).pipe(Layer.provide(NodeHttpClient.layerNodeHttp))
+
+const exporters = Layer.mergeAll(
+  Layer.provide(OtlpLogger.layerFromConfig(), boundedClient("LOGS")),
+  Layer.provide(OtlpMetrics.layerFromConfig(), boundedClient("METRICS")),
+  Layer.provide(OtlpTracer.layerFromConfig(), boundedClient("TRACES"))
+)
 
 type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
 
@@ -21,14 +62,18 @@ const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
 export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({ ...tracer, span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) }) })
 
-/** Redacts secrets in span attributes, because a client can send one in a path or a `User-Agent`. */
+/** Bounds the size of a batch, because a client can send a path or a `User-Agent` of 16 KiB. */
+const maxAttributeLength = 3_000
+
+/** Redacts secrets in span attributes, because a client can send one in a path or a `User-Agent`. Cuts long values. */
 export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
     span: (options) => {
       const span = tracer.span(options)
       const setAttribute = span.attribute.bind(span)
-      span.attribute = (name, value) => setAttribute(name, typeof value === "string" ? redactSecrets(value) : value)
+      span.attribute = (name, value) =>
+        setAttribute(name, typeof value === "string" ? redactSecrets(value).slice(0, maxAttributeLength) : value)
       return span
     }
   })
@@ -44,8 +89,15 @@ const exported = Layer.effect(
   })
 )
 
+/** Without its own id, the metrics of each process would be the same series. */
+const withDefaults = Layer.unwrap(Effect.gen(function*() {
+  const environment = yield* Config.withDefault(Settings.environment.config, "none")
+  const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`
+  return ConfigProvider.layerAdd(ConfigProvider.fromUnknown({ ...defaults, OTEL_RESOURCE_ATTRIBUTES: attributes }))
+}))
+
 export const layer = exported.pipe(
-  Layer.provideMerge(Otlp.layerFromConfig()),
-  Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),
-  Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))
+  Layer.provideMerge(exporters),
+  Layer.provide(OtlpSerialization.layerJson),
+  Layer.provide(withDefaults)
 )

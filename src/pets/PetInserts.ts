@@ -9,8 +9,7 @@ import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { CreatedPet, NewPet } from "../api/Pets.ts"
-import * as Outage from "../database/Outage.ts"
-import * as RequestBatcher from "../database/RequestBatcher.ts"
+import * as StatementBatch from "../database/StatementBatch.ts"
 import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
 /** The batcher merges calls that pass the same object, so each call must pass a new one. */
@@ -85,7 +84,7 @@ export const make = Effect.gen(function*() {
     const groups = [...Map.groupBy(creates, keyOf).values()]
     const firsts = groups.flatMap((group) => group.slice(0, 1))
     const statement = firsts.some(({ claim }) => claim !== undefined) ? claimAndInsert(firsts) : insertPets(firsts)
-    return Effect.map(Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(statement, sql)), (rows) => {
+    return Effect.map(statement, (rows) => {
       const outcomes = new Map<Create, Effect.Effect<CreatedPet, IdempotencyKeyReused>>()
       for (const [index, group] of groups.entries()) {
         const [row, first] = [rows[index], firsts[index]]
@@ -100,8 +99,7 @@ export const make = Effect.gen(function*() {
     })
   }
 
-  const limits = { concurrency: 1, size: 250, timeout: RequestBatcher.callTimeout }
-  const createInBatch = yield* RequestBatcher.make({ ...limits, name: "PetRepository.create", run })
+  const createInBatch = yield* StatementBatch.write({ name: "PetRepository.create", size: 250, run })
 
   return (pet: NewPet, idempotency?: Idempotency) => {
     const claim = idempotency && { ...idempotency, petHash: hash("sha256", canonicalText(pet)) }

@@ -3,14 +3,10 @@ import { SqlClient } from "effect/sql"
 import { type Pet, PetStatus } from "../api/Pets.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
-import * as Outage from "../database/Outage.ts"
-import * as RequestBatcher from "../database/RequestBatcher.ts"
+import * as StatementBatch from "../database/StatementBatch.ts"
 import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, toPage } from "./PetRepository.ts"
-
-/** Two batches run at once: the database works on one while this process decodes the other. */
-const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
 const maxId = 2n ** 63n - 1n
 
@@ -20,8 +16,7 @@ const make = Effect.gen(function*() {
   const lifetime = Duration.seconds(yield* Settings.petCacheSeconds.config)
   const cache = new PetCache(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
 
-  const findById = yield* RequestBatcher.make({
-    ...readBatch,
+  const findById = yield* StatementBatch.read({
     name: "PetRepository.find",
     size: 100,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
@@ -32,7 +27,7 @@ const make = Effect.gen(function*() {
       const pets = rows.map(({ categoryId, id, name, status }) => toPet(id, name, categoryId, status))
       cachePets(pets)
       return new Map(pets.map((pet) => [pet.id, pet]))
-    }, Outage.toServiceUnavailable)
+    })
   })
 
   const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
@@ -62,8 +57,7 @@ const make = Effect.gen(function*() {
     (rows) => new Set(rows.map(({ id }) => id))
   )
 
-  const findPage = yield* RequestBatcher.make({
-    ...readBatch,
+  const findPage = yield* StatementBatch.read({
     name: "PetRepository.list",
     // Bounds memory: the names in 8 pages of up to 101 pets take at most 3 MB (1,000 characters of 4 bytes each).
     size: 8,
@@ -87,7 +81,7 @@ const make = Effect.gen(function*() {
         { concurrency: "unbounded", discard: true }
       )
       return found
-    }, Outage.toServiceUnavailable)
+    })
   })
 
   const warning = "Expired idempotency keys cannot be deleted"

@@ -150,7 +150,13 @@ export const make = Effect.gen(function*() {
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
       isBusy.openUnsafe()
-      client.run(caller, command).then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
+      client.run(caller, command)
+        .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
+        // Without this, a defect would be an unhandled rejection, which ends the process.
+        .catch((defect: unknown) => {
+          const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
+          fork(Effect.andThen(report, Effect.sync(onFailure)))
+        })
     }
   }
 })

@@ -10,6 +10,8 @@ import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 /** The name for the only master (of a single server or Sentinel), or for a cluster master that is not known yet. */
 export const unnamedServer = "Redis"
 
+const maxCloseTime = "2 seconds"
+
 export class RedisClient extends Context.Service<RedisClient, {
   onError(listener: (error: unknown) => void): void
   readonly connect: Effect.Effect<void, Cause.UnknownError>
@@ -22,13 +24,10 @@ export class RedisClient extends Context.Service<RedisClient, {
       const { client, errors, serverOf } = open(yield* Settings.redisUrl.config, yield* Settings.redisTimeoutMs.config)
       let connecting: Promise<unknown> = Promise.resolve()
       const connect = (): Promise<unknown> => connecting = client.connect()
-      const destroy = async () => client.destroy()
-      yield* Effect.addFinalizer(() =>
-        Effect.sync(() => {
-          // `destroy` misses a connection that is still opening, so call it again when `connect` has settled.
-          for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
-        })
-      )
+      const destroy = Effect.ignore(Effect.tryPromise(async () => client.destroy()))
+      const connected = Effect.ignore(Effect.tryPromise(() => connecting))
+      // `destroy` misses a connection that is still opening, so call it again when `connect` has settled.
+      yield* Effect.addFinalizer(() => Effect.timeoutOption(Effect.all([destroy, connected, destroy]), maxCloseTime))
       return RedisClient.of({
         onError(listener) {
           for (const name of errors) {

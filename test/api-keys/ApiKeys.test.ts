@@ -1,6 +1,6 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert } from "@effect/vitest"
-import { DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
+import { Context, DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -254,7 +254,7 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       const sql = yield* SqlClient.SqlClient
       const { verify } = yield* KeyVerifier
       const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
-      const { revoke, rotate, update } = yield* Effect.provide(ApiKeys, otherProcess)
+      const { revoke, rotate, update } = Context.get(yield* Layer.build(otherProcess), ApiKeys)
       const [changed, kept] = [yield* issue(), yield* issue()]
       const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [
         revoke,

@@ -23,6 +23,7 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
       Layer.succeed(Auth, (effect) => Effect.provideService(effect, Contract.CurrentKey, key)),
       Layer.succeed(Contract.RateLimit, (effect) => effect),
       Layer.succeed(Contract.RequestBody, (effect) => effect),
+      Layer.succeed(Contract.ConcurrencyLimit, (effect) => effect),
       Layer.succeed(Contract.Sunset, (effect) => effect),
       Contract.Validation.layer,
       Http.HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),

@@ -19,6 +19,8 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["keys issue --name a --per-day 1k", /USAGE/, /--per-day: "1k"\. Expected a whole number$/m],
     ["keys rotate key_a --grace 1d", /USAGE/, /--grace: "1d"\. Expected seconds, such as 86400$/m],
     ["keys rotate key_a --grace -1", /USAGE/, /--grace: "-1".*between 0 and 2592000/s],
+    ["keys show acme", /USAGE/, /To find it, run `petstore keys list --search`/],
+    ["keys log --since yesterday", /USAGE/, /--since: "yesterday".*a time like 2030-12-31T00:00:00Z/s],
     ["keys list --limit 0", /USAGE/, /--limit: "0"\. Expected a number of at least 1/],
     ["keys list --search psk_0", /USAGE/, /To find a secret's key, run `petstore keys whose`/],
     ["keys lst", /USAGE/, /Unknown subcommand "lst".*Did you mean this\?\s+list/s]
@@ -26,12 +28,14 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "2 and prints one line for values that contradict each other": [
     ["keys issue --name a --plan enterprise", /^$/, /^--per-minute and --per-day: required on plan enterprise\n$/],
     ["keys issue --name a --per-minute 1 --per-day 1", /^$/, onlyEnterprise],
+    ["keys update key_a", /^$/, /^Nothing to change: name at least one flag, such as --plan pro\n$/],
     ["keys update key_a --per-minute 1", /^$/, /^--per-minute and --per-day: use both or neither\n$/]
   ],
   "0 and prints help and a completion script": [
     ["", /SUBCOMMANDS/, /^$/],
     ["keys", /SUBCOMMANDS/, /^$/],
-    ["keys issue --help", /--plan .*free, pro, business, enterprise/, /^$/],
+    ["keys issue --help", /--plan .*A new key has plan free.*free, pro, business, enterprise/, /^$/],
+    ["keys issue --help", /2030-12-31 \(its start in UTC\)/, /^$/],
     ["--completions bash", /whose/, /^$/]
   ]
 }

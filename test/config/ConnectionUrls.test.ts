@@ -13,9 +13,10 @@ describe("DATABASE_URL", () => {
   it.each<readonly [string, Partial<DatabaseUrl>]>([
     ["postgres://", { host: "localhost", port: 5432, isPooled: false, applicationName: "petstore" }],
     ["POSTGRESQL:///d\n", { host: "localhost", port: 5432 }],
-    ["postgres://u%40a:p%2F+@[::1]:6/d%20e", { host: "::1", port: 6 }],
-    ["postgres://h?user=u&password=p&dbname=d&host=%2Frun&port=7", { host: "/run", port: 7 }],
+    ["postgres://u%40a:p%2F+@[::1]:6/d%20e", { host: "::1", port: 6, database: "d e" }],
+    ["postgres://h?user=u&password=p&dbname=d&host=%2Frun&port=7", { host: "/run", port: 7, database: "d" }],
     ["postgres://%2Frun%2Fpg/?sslmode=require", { host: "/run/pg", port: 5432 }],
+    ["postgres://us%40er@h", { database: "us@er" }],
     ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
     ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }]
   ])("names one endpoint, and a pooler only with pgbouncer=true: %s", (text, expected) => {

@@ -86,8 +86,9 @@ const comment = (text: string): ReadonlyArray<string> =>
 
 /** The text of `.env.example`. `npx vitest run test/config/Settings.test.ts -u` writes it. */
 const example = [
-  "# The settings of the service. Copy this file to .env, remove the # before the settings that you change, and start",
-  "# the service with `node --env-file=.env src/main.ts`, or a container with `docker run --env-file .env`.",
+  "# The settings of the service. Copy this file to .env, and remove the # before the settings that you change.",
+  "# `npm start` and `npm run petstore` read it, as does a container with `docker run --env-file .env`. For npm, put a",
+  "# value that contains # in double quotes. Docker keeps quotes as a part of the value.",
   "# docs/configuration.md names OpenTelemetry's other variables. docs/database.md and docs/redis.md describe TLS.",
   ...allSettings.flatMap(({ byDefault, form, meaning, name }) => [
     "",

@@ -1,6 +1,8 @@
-/** Tests which errors of the database are outages, and how long a start waits. */
+/** Tests which errors of the database are outages, how long a start waits, and which sessions end. */
+import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
+import { Cause, Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
+import { Reactivity } from "effect/reactivity"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
@@ -63,4 +65,26 @@ describe("A start", () => {
       assert.match(lines.join("\n"), /^Waiting for the database: .*ECONNREFUSED.*$/)
       assert.notInclude(lines[0], "secret")
     }))
+})
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("After a failed write", () => {
+  it.live("exactly the session that is read-only ends, even if the pool has lent another one since", () =>
+    Effect.gen(function*() {
+      const url = process.env.TEST_DATABASE_URL ?? ""
+      const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 2 })
+      const pid = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.2)`
+      yield* Effect.replicateEffect(pid, 2, { concurrency: 2 })
+      const makeReadOnly = Effect.flatMap(
+        sql.reserve,
+        (session) => session.executeRaw("SET default_transaction_read_only = on", [])
+      )
+      yield* Effect.scoped(makeReadOnly)
+      const [readOnly] = yield* pid
+      // The other session is the one that the pool has lent last when the failed write ends.
+      const write = Effect.tapError(sql`CREATE TABLE never_created ()`, () => Effect.sleep("400 millis"))
+      const failed = Effect.flip(Outage.leaveReadOnlyServer(write, sql))
+      const [, [other]] = yield* Effect.all([failed, pid], { concurrency: 2 })
+      const alive = sql`SELECT pid FROM pg_stat_activity WHERE pid IN (${readOnly?.pid}, ${other?.pid})`
+      assert.deepStrictEqual(yield* alive, [{ pid: other?.pid }])
+    }).pipe(Effect.provide(Reactivity.layer)))
 })

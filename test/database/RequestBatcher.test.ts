@@ -1,40 +1,122 @@
 /** Tests the promises of batches to their calls. */
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Duration, Effect, Exit, Fiber, Option, type Tracer } from "effect"
+import { Clock, Context, Deferred, Duration, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
+import { TestClock } from "effect/testing"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
 
 const Caller = Context.Reference<string>("test/Caller", { defaultValue: () => "none" })
 
-/** Makes a batcher of numbers whose runs wait for `release`, fail for the item -1, and are recorded. */
-const make = Effect.fnUntraced(function*({ concurrency = 1, size = 100 } = {}) {
+/**
+ * Makes a batcher of numbers, in `scope` if there is one. Its runs wait for `release`, fail for the item -1, and are
+ * recorded. An interrupted run that `hangs` ends at the end of the test, or at `endHanging`.
+ */
+const make = Effect.fnUntraced(function*(
+  { concurrency = 1, hangs = false, scope, size = 100 }: Readonly<
+    Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>
+  > = {}
+) {
+  const hanging = Latch.makeUnsafe(!hangs)
   const runs: Array<ReadonlyArray<number>> = []
   const spans: Array<Tracer.Span | undefined> = []
   const callers: Array<string> = []
   const released = yield* Deferred.make<void>()
+  const testScope = yield* Effect.scope
   const call = yield* RequestBatcher.make({
     name: "double",
     concurrency,
     size,
-    timeout: Duration.seconds(4),
+    timeout: Duration.seconds(3),
     run: Effect.fnUntraced(function*(items: ReadonlyArray<number>) {
       runs.push(items)
       callers.push(yield* Caller)
       spans.push(Option.getOrUndefined(yield* Effect.option(Effect.currentSpan)))
-      yield* Deferred.await(released)
+      yield* Effect.onInterrupt(Deferred.await(released), () => hanging.await)
       return items.includes(-1) ? yield* Effect.fail("no number") : new Map(items.map((item) => [item, item * 2]))
     })
-  })
+  }).pipe(Effect.provideService(Scope.Scope, scope ?? testScope))
+  yield* Effect.addFinalizer(() => hanging.open)
   /** Starts calls, and waits until all of them wait. */
   const start = (...items: ReadonlyArray<number>) =>
     Effect.tap(
       Effect.forEach(items, (item) => Effect.forkChild(call(item))),
       Effect.replicateEffect(Effect.yieldNow, 20)
     )
-  return { call, callers, runs, spans, start, release: Deferred.succeed(released, undefined) }
+  return { call, callers, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
+})
+
+const isUnavailable = Exit.match({
+  onSuccess: () => false,
+  onFailure: (cause) =>
+    cause.reasons.some((reason) => reason._tag === "Fail" && reason.error instanceof ServiceUnavailable)
+})
+
+/** How the calls have ended so far. */
+const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
+  fibers.map((fiber) => {
+    const exit = fiber.pollUnsafe()
+    return exit === undefined ? "waits" : isUnavailable(exit) ? "503" : exit
+  })
+
+/** A clock that `pause` moves by five seconds without running a timer. */
+const pausingClock = Effect.map(Clock.Clock, (clock) => {
+  let paused = 0n
+  const pause = Effect.sync(() => void (paused += 5_000_000_000n))
+  const monotonicTimeNanosUnsafe = () => clock.monotonicTimeNanosUnsafe() + paused
+  return { pause, clock: Object.assign(Object.create(clock) as Clock.Clock, { monotonicTimeNanosUnsafe }) }
+})
+
+describe("A call", () => {
+  it.effect("fails three seconds after its start, even if an interrupted batch before it does not end", () =>
+    Effect.gen(function*() {
+      const { endHanging, release, runs, start } = yield* make({ hangs: true })
+      const early = yield* start(1)
+      yield* TestClock.adjust("2 seconds")
+      const fibers = [...early, ...yield* start(2)]
+      yield* TestClock.adjust("850 millis")
+      assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
+      yield* TestClock.adjust("150 millis")
+      assert.deepStrictEqual(ends(fibers), ["503", "waits"])
+      yield* TestClock.adjust("1850 millis")
+      assert.deepStrictEqual(ends(fibers), ["503", "waits"])
+      yield* TestClock.adjust("150 millis")
+      assert.deepStrictEqual(ends(fibers), ["503", "503"])
+      yield* release
+      // The next batch starts once the interrupted one has ended.
+      const [later] = yield* start(3)
+      assert.deepStrictEqual(runs, [[1]])
+      yield* endHanging
+      assert.strictEqual(yield* Fiber.join(later ?? assert.fail()), 6)
+      assert.deepStrictEqual(runs, [[1], [3]])
+    }))
+
+  it.effect("does not fail because the process was paused", () =>
+    Effect.gen(function*() {
+      const { clock, pause } = yield* pausingClock
+      yield* Effect.gen(function*() {
+        const { release, start } = yield* make()
+        const fibers = [...yield* start(1), ...yield* start(2)]
+        yield* pause
+        yield* TestClock.adjust("2500 millis")
+        assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
+        yield* release
+        assert.deepStrictEqual(yield* Fiber.joinAll(fibers), [2, 4])
+      }).pipe(Effect.provideService(Clock.Clock, clock))
+    }))
+
+  it.effect("fails at once when the scope closes, whether it is queued, runs or starts later", () =>
+    Effect.gen(function*() {
+      const scope = yield* Scope.make()
+      const { start } = yield* make({ hangs: true, scope })
+      const fibers = [...yield* start(1), ...yield* start(2)]
+      assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
+      yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+      assert.deepStrictEqual(ends([...fibers, ...yield* start(3)]), ["503", "503", "503"])
+    }))
 })
 
 describe("A batch", () => {
-  it.effect("starts after its calls, and batches are bounded in number and size and lose no call", () =>
+  it.effect("starts after its calls, is bounded in number and size, and has the newest calls first", () =>
     Effect.gen(function*() {
       const { release, runs, start } = yield* make({ concurrency: 2, size: 3 })
       const items = [0, 1, 2, 2, 0, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -42,7 +124,7 @@ describe("A batch", () => {
       assert.deepStrictEqual(runs, [[0, 1], [2]])
       yield* release
       assert.deepStrictEqual(yield* Fiber.joinAll(fibers), items.map((item) => item * 2))
-      assert.deepStrictEqual(runs.slice(2), [[0, 3, 4], [5, 6, 7], [8, 9, 10]])
+      assert.deepStrictEqual(runs.slice(2), [[8, 9, 10], [5, 6, 7], [0, 3, 4]])
     }))
 
   it.effect("drops interrupted calls, and a failed batch fails only its own calls", () =>

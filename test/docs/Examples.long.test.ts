@@ -117,8 +117,6 @@ describe("The blocks of", () => {
         const service = yield* startService(page)
         let variables = ""
         for (const block of blocks) {
-          // `startService` has run these two commands.
-          if (/^npm ci\nnpm start$/m.test(block.code)) continue
           const output = yield* runBlock(block, service, variables)
           if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
           // Comments like `# {"id":1}` show a body too.

@@ -54,6 +54,17 @@ describe("The pages", () => {
     assert.deepStrictEqual(pages.filter((page) => !readPage("README.md").includes(`](${page})`)), [])
   })
 
+  it("begin with commands for a fresh machine, which CI runs too", () => {
+    const ci = readPage(".ci/run").split("\n")
+    const scripts: Readonly<Record<string, string>> = JSON.parse(readPage("package.json")).scripts
+    const block = /^```sh\nnpm ci && npm start .*\nnpm ci && npm test .*\n```\n\n(.*)$/m
+    const [, sentence = ""] = block.exec(readPage("README.md")) ?? []
+    const named = ["npm ci", ...sentence.match(/npm (?:test|run [\w:]+)/g) ?? []]
+    for (const command of named) assert.isTrue(ci.some((line) => line.startsWith(`${command} `)), command)
+    assert.lengthOf(named, 4)
+    assert.strictEqual(scripts["test:all"], "npm test && npm run test:long")
+  })
+
   it.effect("of the client name each call of both clients", () =>
     Effect.gen(function*() {
       for (const client of [yield* PetstoreClient, yield* AdminClient]) {

@@ -6,7 +6,7 @@ import { InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordResponse } from "../../src/http/AccessLog.ts"
 import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
-import { RequestContext } from "../../src/http/RequestContext.ts"
+import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogText.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
@@ -22,7 +22,7 @@ const linesOf = (
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)
     const logger = Logger.map(Logger.formatJson, write)
-    const context = RequestContext.make("id:1.2-3_4", 0n)
+    const context = makeRequestContext("id:1.2-3_4", 0n)
     if (url === undefined) context.endpoint = PetstoreApi.groups.pets.endpoints.getPet
     if (keyId !== undefined) context.keyId = keyId
     yield* recordResponse({ method: "GET", url: url ?? "/v1/pets/1" }, context, response).pipe(
@@ -43,6 +43,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, "/login?password=secret", { path: "/login" }],
   [undefined, `/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
+  [undefined, `/psk%255F${"a".repeat(38)}/adm%25255f${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, "http://user:password@host/x", { path: "/x" }],
   [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
   [undefined, "/%0a%22", { path: "/%0a%22" }],
@@ -80,7 +81,7 @@ describe("The access log", () => {
   it.effect("has the same metric labels for every unknown method and path", () =>
     Effect.gen(function*() {
       for (const method of ["PROPFIND", "MKCOL", "LOCK"]) {
-        const context = RequestContext.make("id", 0n)
+        const context = makeRequestContext("id", 0n)
         yield* recordResponse({ method, url: `/${method}` }, context, HttpServerResponse.empty({ status: 404 }))
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }

@@ -1,8 +1,10 @@
 /** Tests /docs and /openapi.json, which are compressed once and revalidated. */
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert, it, layer } from "@effect/vitest"
+import { Effect, Fiber, Latch, Ref } from "effect"
+import { HttpRouter, HttpServerRequest } from "effect/http"
 import { OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import * as CachedDocument from "../../src/http/CachedDocument.ts"
 import { memory } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
@@ -55,3 +57,42 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
       })
   )
 })
+
+/** Returns a request to a document that `render` renders. */
+const getOf = Effect.fnUntraced(function*(render: Effect.Effect<CachedDocument.Document>) {
+  const httpEffect = yield* HttpRouter.toHttpEffect(CachedDocument.serve("/page", render))
+  const request = HttpServerRequest.fromWeb(new Request("http://localhost/page"))
+  const get = Effect.map(
+    Effect.scoped(Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)),
+    ({ status }) => status
+  )
+  return { get }
+})
+
+const page: CachedDocument.Document = { contentType: "text/plain", content: "page" }
+
+it.effect("A document is rendered again after its rendering failed, and then never again", () =>
+  Effect.gen(function*() {
+    const renders = yield* Ref.make(0)
+    const render = Effect.flatMap(
+      Ref.updateAndGet(renders, (count) => count + 1),
+      (count) => count === 1 ? Effect.die("broken") : Effect.succeed(page)
+    )
+    const { get } = yield* getOf(render)
+    assert.strictEqual((yield* Effect.exit(get))._tag, "Failure")
+    assert.deepStrictEqual([yield* get, yield* get, yield* Ref.get(renders)], [200, 200, 2])
+  }))
+
+it.live("A document is rendered once even if its first client disconnects meanwhile", () =>
+  Effect.gen(function*() {
+    const renders = yield* Ref.make(0)
+    const [started, mayEnd] = [yield* Latch.make(), yield* Latch.make()]
+    const count = Effect.andThen(Ref.update(renders, (count) => count + 1), started.open)
+    const { get } = yield* getOf(Effect.as(Effect.andThen(count, mayEnd.await), page))
+    const first = yield* Effect.forkChild(get)
+    yield* started.await
+    const leaving = yield* Effect.forkChild(Fiber.interrupt(first))
+    yield* mayEnd.open
+    yield* Fiber.join(leaving)
+    assert.deepStrictEqual([yield* get, yield* Ref.get(renders)], [200, 1])
+  }))

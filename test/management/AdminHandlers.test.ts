@@ -1,8 +1,10 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
 import { assert } from "@effect/vitest"
 import { DateTime, Effect, Redacted, Stream } from "effect"
+import { withChecksum } from "../../src/api/SecretForm.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
+import { send } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
@@ -39,7 +41,8 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
 
 const invalidQueries = {
   keys: "plan=gold state=gone order=best search= search=%00 statee=active",
-  audit: "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone",
+  audit:
+    "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone since=now until=2026-02-30",
   usage: "by=plan window=week limit=101"
 }
 
@@ -145,6 +148,41 @@ describeOnEach(servers, "Key operations", (it) => {
       const { entries } = yield* (yield* AdminClient).audit()
       assert.lengthOf(entries.filter(({ after }) => after?.name === "once"), 2)
       assertError(yield* issue("bad", "a b"), 400, "invalid_request", "header.idempotency-key")
+    }))
+
+  it.effect("are the reason of a rejected API key in the log and the metrics, with the client's address, but not in 401", () =>
+    Effect.gen(function*() {
+      const { baseUrl, lines } = yield* Management
+      const client = yield* AdminClient
+      const issue = client.issue({
+        name: "a",
+        plan: "free",
+        expiresAt: DateTime.add(yield* DateTime.now, { hours: 1 })
+      })
+      const [disabled, revoked, rotated, expired] = [yield* issue, yield* issue, yield* issue, yield* issue]
+      yield* client.update(disabled.id, { enabled: false })
+      yield* client.revoke(revoked.id)
+      yield* client.rotate(rotated.id)
+      yield* client.update(expired.id, { expiresAt: DateTime.add(yield* DateTime.now, { milliseconds: 300 }) })
+      yield* Effect.repeat(client.get(expired.id), {
+        until: ({ expiresAt }) => expiresAt !== null && expiresAt.epochMilliseconds < Date.now()
+      })
+      const unknown = { id: "none", key: Redacted.make(withChecksum("0".repeat(32))) }
+      const malformed = { id: "none", key: Redacted.make("psk_x") }
+      const cases = Object.entries({ disabled, expired, malformed, revoked, rotated, unknown })
+      const counts = Effect.map(
+        send(`${baseUrl}/metrics`, ""),
+        ({ text }) =>
+          cases.map(([reason]) => Number(text.split(`rejections_total{reason="${reason}"} `)[1]?.split("\n")[0]))
+      )
+      const before = yield* counts
+      for (const [reason, { id, key }] of cases) {
+        const { status, text } = yield* listPets(key)
+        assert.deepStrictEqual([status, JSON.parse(text).code], [401, "invalid_api_key"])
+        assert.notMatch(text, /key_|127\.0/)
+        assert.deepInclude(lines.at(-1), { message: "request", keyId: id, rejection: reason, address: "127.0.0.1" })
+      }
+      assert.deepStrictEqual(yield* counts, before.map((count) => count + 1))
     }))
 
   it.effect("list banned keys, oldest or newest first, and keep the filter in the link", () =>

@@ -1,6 +1,7 @@
 /** Tests the responses of the management port to operators, wrong tokens, foreign hosts and client errors. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Cause, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { memory } from "../support/Databases.ts"
@@ -22,6 +23,26 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
+it.effect("During an outage /readyz names the database, and one line says when it is back", () =>
+  Effect.gen(function*() {
+    let isDown = true
+    const statement = Effect.suspend(() => isDown ? Effect.fail(new Cause.TimeoutError()) : Effect.succeed([]))
+    const database = Layer.succeed(SqlClient.SqlClient, (() => statement) as unknown as SqlClient.SqlClient)
+    yield* Effect.gen(function*() {
+      const { lines } = yield* Management
+      const back = () => lines.filter(({ message }) => message === "The database responds again").length
+      for (let i = 0; i < 2; i++) {
+        assertError(yield* get("/readyz"), 503, "service_unavailable", "The database does not respond.")
+        yield* TestClock.adjust("1 second")
+      }
+      isDown = false
+      assert.strictEqual(back(), 0)
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual((yield* get("/readyz")).status, 200)
+      assert.strictEqual(back(), 1)
+    }).pipe(Effect.provide(serversOn(Layer.merge(memory, database))))
+  }))
+
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
@@ -41,6 +62,14 @@ describe("Admin authentication", () => {
       yield* TestClock.adjust("500 millis")
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
+
+  it.effect("does not charge failures to the client's address on the API port", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      yield* Effect.replicateEffect(getAs(), 60)
+      assert.strictEqual((yield* call("/v1/pets")).headers.get("x-ratelimit-remaining"), "59")
+      // `Layer.fresh` around all layers would hide that two of them share one memory.
+    }).pipe(Effect.provide(serversOn(memory))))
 
   it.effect.each([["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const)(
     "takes the address of an operator behind %s for %s",
@@ -115,7 +144,9 @@ layer(serversOn(memory, config))("The management port", (it) => {
       const { call } = yield* Service
       const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
       assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
-      assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
+      const missing = yield* ofHost("localhost", "/v1/pets")
+      assertError(missing, 404, "not_found")
+      assert.include(missing.text, "Paths are case-sensitive and begin with /admin.")
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
         const { status, text } = yield* call(path, { key: token })
         assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
@@ -130,7 +161,8 @@ layer(serversOn(memory, config))("The management port", (it) => {
       assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
       assert.strictEqual(yield* count, before + 1)
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
-      assert.strictEqual(JSON.parse((yield* get("/healthz")).text).revision, "79d1fb3")
+      const health = { status: "healthy", version: "1.0.0", revision: "79d1fb3", schemaVersion: 2 }
+      assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
     }))
 
   it.effect.each(rejections)("responds to %s with the Error body, and closes", (row) =>

@@ -1,11 +1,12 @@
 /** Tests the telemetry that the service exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer, Option, Tracer } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
 import { text } from "node:stream/consumers"
 import { describe as describeCause } from "../../src/observability/LogText.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
-import { adminToken, firstKey, send, serve, start, stop } from "../support/Process.ts"
+import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"
+import { silentServer } from "../support/Sockets.ts"
 
 type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
@@ -27,7 +28,8 @@ describe("OpenTelemetry", () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
     Effect.gen(function*() {
       const { received, url } = yield* collector
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: url })
+      const own = { DATA_DIR: yield* dataDirectory, ENVIRONMENT: "staging" }
+      const service = yield* start({ ...own, OTEL_EXPORTER_OTLP_ENDPOINT: url })
       const key = yield* firstKey(service)
       const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
       yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
@@ -55,8 +57,17 @@ describe("OpenTelemetry", () => {
       for (const name of ["http.route", "http.response.status_code", "db.query.text", "service.name", "limit=3"]) {
         assert.include(traces, name)
       }
+      const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
+        .exec(service.stderr()) ?? []
+      assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
       assert.include(metrics, `"http.server.request.duration"`)
       assert.include(logs, "Listening on")
+      const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}`
+      for (const signal of [logs, metrics, traces]) {
+        assert.include(signal, attribute("service.version", "1.0.0"))
+        assert.include(signal, attribute("deployment.environment.name", "staging"))
+        assert.match(signal, new RegExp(attribute("service.instance.id", "[\\da-f-]{36}").replaceAll("{\"", "\\{\"")))
+      }
       for (const secret of ["secret-in-query", "http.request.header", key.slice(4), adminToken]) {
         assert.notInclude(traces + metrics + logs + service.stderr(), secret)
       }
@@ -64,11 +75,35 @@ describe("OpenTelemetry", () => {
 
   it.live("delays neither requests nor the shutdown while the collector does not respond", () =>
     Effect.gen(function*() {
-      const env = { DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }
-      const service = yield* start(env)
+      const service = yield* start({
+        DATA_DIR: yield* dataDirectory,
+        OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${(yield* silentServer).port}`,
+        // Nothing listens on this port.
+        OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1",
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1"
+      })
       const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
       for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
+      const signalledAt = performance.now()
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+      assert.isBelow(performance.now() - signalledAt, 3_000)
+    }))
+
+  it.live("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
+    Effect.gen(function*() {
+      const { connections, port } = yield* silentServer
+      const env = {
+        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `http://127.0.0.1:${port}`,
+        OTEL_EXPORTER_OTLP_TIMEOUT: "500",
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1"
+      }
+      const layer = Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env)))
+      const tracer = Context.get(yield* Layer.build(layer), Tracer.Tracer)
+      for (let i = 0; i < 50; i++) startSpan(tracer).end(1n, Exit.void)
+      yield* until(() => connections.accepted > 0 && connections.open === 0).pipe(
+        Effect.timeoutOrElse({ duration: "5 seconds", orElse: () => Effect.die("The exports have not ended") })
+      )
+      assert.strictEqual(connections.accepted, 4)
     }))
 
   it.effect("names a variable whose value is invalid, without the value", () =>
@@ -100,12 +135,19 @@ describe("OpenTelemetry", () => {
     assert.deepStrictEqual(decisions, [true, false, true, false])
   })
 
-  it("hides secrets in span attributes, including percent-encoded ones", () => {
+  it("hides secrets in span attributes, including percent-encoded ones, and cuts long values", () => {
     const span = startSpan(Telemetry.redact(Tracer.nativeTracer))
     span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
+    span.attribute("url.full", `http://h/psk%255F${"a".repeat(38)}`)
+    span.attribute("url.query", "a".repeat(16_000))
     span.attribute("user_agent.original", `curl adm_${"b".repeat(32)}`)
     span.attribute("http.response.status_code", 404)
-    const attributes = { "url.path": "/psk_…", "user_agent.original": "curl adm_…", "http.response.status_code": 404 }
-    assert.deepStrictEqual(Object.fromEntries(span.attributes), attributes)
+    assert.deepStrictEqual(Object.fromEntries(span.attributes), {
+      "url.path": "/psk_…",
+      "url.full": "http://h/psk_…",
+      "url.query": "a".repeat(3_000),
+      "user_agent.original": "curl adm_…",
+      "http.response.status_code": 404
+    })
   })
 })

@@ -61,9 +61,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const hammered = /^key {8}(psk_\w{38})$/m.exec(yield* text("issue --name hammered"))?.[1] ?? ""
       assert.strictEqual(yield* listPets(key), 200)
       const { id: rotatedId } = yield* json("issue --name rotated")
-      const former = /^former {5}secret ends (\S+), last used never$/m.exec(yield* text(`rotate ${rotatedId}`))
+      const former = /^former {5}secret ends (\S+), last used never$/m.exec(
+        yield* text(`rotate ${rotatedId} --grace 3600`)
+      )
       assert.approximately(Date.parse(former?.[1] ?? "") - Date.now(), 3_600_000, 60_000)
-      assert.notInclude(yield* text(`rotate ${rotatedId} --grace 0`), "former")
+      assert.notInclude(yield* text(`rotate ${rotatedId}`), "former")
 
       const head = "ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME"
       const row = `${id}  active    enterprise  5 +7 +\\w{4}  \\S+ +big`
@@ -109,6 +111,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const rotations = yield* json("log --operator admin --action rotate")
       assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
       assert.deepStrictEqual(yield* json("log --operator bob"), [])
+      assert.deepStrictEqual(yield* json("log --until 2026-01-01"), [])
+      assert.lengthOf(yield* json(`log ${id} --since 2026-01-01 --until 2100-01-01T00:00:00Z`), 7)
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")
@@ -133,6 +137,20 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
     }))
 
+  it.effect("prints the entries of a key that was deleted in SQL", () =>
+    Effect.gen(function*() {
+      const entry = { id: 1, at: "2026-01-02T03:04:05.678Z", action: "revoke", keyId: "key_gone", keyName: null }
+      const entries = [{ ...entry, operator: "alice", address: null, before: null, after: null }]
+      const PETSTORE_ADMIN_URL = yield* serve(({ url = "" }, response) => {
+        const found = url.startsWith("/admin/audit?")
+        const body = found ? entries : { code: "not_found", message: "There is no key.", status: 404 }
+        response.writeHead(found ? 200 : 404, { "content-type": "application/json" }).end(JSON.stringify(body))
+      })
+      const { code, stdout } = yield* runCommand({ PETSTORE_ADMIN_URL, ADMIN_TOKEN: "a" }, ["keys", "log", "key_gone"])
+      assert.strictEqual(code, 0)
+      assert.match(stdout, /^2026-01-02T03:04:05.678Z {2}revoke +key_gone +alice/m)
+    }))
+
   it.effect("finds the key of a secret without sending the secret, and prints whether it works", () =>
     Effect.gen(function*() {
       const { fail, json, service, text } = yield* Service
@@ -144,7 +162,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.include(yield* text("whose", first.key), `The secret does not work: ${id} is disabled.`)
       yield* text(`enable ${id}`)
 
-      const second = yield* json(`rotate ${id}`)
+      const second = yield* json(`rotate ${id} --grace 3600`)
       assert.match(yield* text("whose", first.key), /^The secret works until 20\S+Z: it is a former secret of key_/)
       const third = yield* json(`rotate ${id} --grace 0`)
       assert.include(yield* text("whose", second.key), `The secret does not work: it is a former secret of ${id}.`)

@@ -102,12 +102,11 @@ describeConsole((test) => {
     }
     const response = Promise.withResolvers<void>()
     await page.route("**/rotate", (route) => response.promise.then(() => route.continue()))
-    await does({ press: "Rotate", confirm: "Rotate key" })
+    await does({ press: "Rotate", select: { "The current secret": "works for 1 hour" }, confirm: "Rotate key" })
     await tryToLeave("Rotate key")
     response.resolve()
     const secret = await readSecret()
     await tryToLeave("New secret")
-    // By default the former secret works for an hour.
     await does(
       { requests: [secret, 200] },
       { requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ },
@@ -137,6 +136,7 @@ describeConsole((test) => {
     let before = "pro"
     for (const [button, plan] of [["Rotate", "business"], ["Disable", "pro"], ["Revoke", "business"]] as const) {
       await does({ press: button })
+      if (button === "Rotate") await does({ select: { "The current secret": "stops working now" } })
       await changePlan(plan)
       await does({ confirm: `${button} key`, sees: `nothing was saved: plan ${before} → ${plan}` })
       await does({ confirm: "Cancel" })
@@ -146,8 +146,44 @@ describeConsole((test) => {
     await page.getByLabel("Operator").fill("alice")
     await does(
       { key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" },
-      { select: { action: "revoke" }, sees: "0 on this page" }
+      { select: { action: "revoke" }, sees: "Nothing was found." },
+      { select: { action: "any action" }, sees: "1 on this page" }
     )
+  })
+
+  test("filters the audit log by key and period, and shows times beyond a day as they are", async (service) => {
+    const { id } = await callAdmin(service, "POST", "/keys", { name: "audited", plan: "free" })
+    await callAdmin(service, "POST", "/keys", { name: "unaudited", plan: "free", expiresAt: "2100-01-02T03:04:00Z" })
+    const { does, page } = await openSignedIn(service, "#/audit")
+    await does({ seesLink: "unaudited" })
+    await page.getByLabel("Key id").fill(id)
+    await does({ key: "Enter", sees: "1 on this page", missesLink: "unaudited" })
+    const setPeriod = async (since: string, until: string): Promise<void> => {
+      await page.getByLabel("From").fill(since)
+      await page.getByLabel("Before").fill(until)
+      await page.getByRole("button", { name: "Search" }).click()
+    }
+    await setPeriod("2026-01-01", "2026-01-02")
+    await does({ sees: "Nothing was found." })
+    assert.include(page.url(), `key=${id}&since=2026-01-01&until=2026-01-02`)
+    await setPeriod("2026-01-01", "2100-01-02")
+    await does({ sees: "1 on this page" })
+    await does({ follow: "Keys", seesLink: "unaudited" }, { follow: "unaudited", sees: "2100-01-02 03:04 UTC" })
+    assert.match(await page.locator("dd time").first().innerText(), /^(just now|\d+ s ago)$/)
+  })
+
+  test("shows a whole secret in a narrow window, and names fields as the form does", async (service) => {
+    const { does, page } = await openSignedIn(service)
+    await page.setViewportSize({ width: 390, height: 800 })
+    await does({
+      press: "Issue key",
+      fill: { Name: "narrow", "Expires (UTC), or empty for never": "2020-01-01T00:00" }
+    })
+    await does({ confirm: "Issue key", seesAlert: "expires at: expected a time in the future" })
+    await does({ fill: { "Expires (UTC), or empty for never": "" }, confirm: "Issue key", dialog: "New secret" })
+    const isWhole = "[...document.querySelectorAll('dialog textarea')].every((e) => e.scrollHeight <= e.clientHeight)"
+    assert.isTrue(await page.evaluate(isWhole))
+    await assertAccessible(page)
   })
 
   test("finds the key of a secret with a URL that contains only the secret's hash", async (service) => {

@@ -43,6 +43,7 @@ describe("The service on the embedded database", () => {
       const expected = documented?.code.replaceAll("8080", String(portOf(first)))
         .replace("http://127.0.0.1:9090", first.management)
         .replace("/srv/petstore/data/admin-token", join(DATA_DIR, "admin-token"))
+        .replace("npm run", `MANAGEMENT_PORT=${new URL(first.management).port} DATA_DIR='${DATA_DIR}' npm run`)
       assert.includeMembers(linesOf(first.stderr()).map(({ message }) => message), expected?.trim().split("\n") ?? [""])
 
       yield* assertNoStart({ DATA_DIR }, `Another process is using the data directory \\"${DATA_DIR}\\"`)

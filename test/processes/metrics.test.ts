@@ -40,7 +40,7 @@ it.live.skipIf(skip)(
         "nodejs_eventloop_lag_p99_seconds \\d",
         "nodejs_gc_duration_seconds_total \\d",
         "petstore_ready 1",
-        `petstore_build_info{node="v\\d.*",revision="79d1fb3",version="\\d.*"} 1`,
+        `petstore_build_info{node="v\\d.*",revision="79d1fb3",schema_version="2",version="\\d.*"} 1`,
         `petstore_rate_limit_decisions_total{outcome="allowed",plan="enterprise"} 1`,
         `petstore_rate_limit_decisions_total{outcome="allowed",plan="none"} 1`
       ]

@@ -2,11 +2,24 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
+import { text } from "node:stream/consumers"
 import * as Balancer from "../support/Balancer.ts"
 import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
-import { issue, metricsOf, portOf, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
+import {
+  issue,
+  metricsOf,
+  portOf,
+  send,
+  serve,
+  start,
+  stop,
+  until,
+  untilListening,
+  untilTrue
+} from "../support/Process.ts"
+import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
 import { freePort } from "../support/Temporary.ts"
@@ -104,3 +117,30 @@ it.live("A process that receives SIGTERM closes idle connections, logs unfinishe
     assert.deepStrictEqual(closed, ["idle", "silent", "silent"])
     assert.match(service.stderr(), /"status":499/)
   }))
+
+it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
+  "A process whose database hangs exits within ten seconds, and reports it in its log and telemetry",
+  () =>
+    Effect.gen(function*() {
+      let telemetry = ""
+      const collector = yield* serve(async (request, response) => {
+        telemetry += await text(request)
+        response.end("{}")
+      })
+      const database = new URL(yield* temporaryDatabaseUrl)
+      const proxy = yield* Proxy.run(Number(database.port || 5432))
+      database.port = String(proxy.port)
+      const own = { DRAIN_SECONDS: "5", OTEL_EXPORTER_OTLP_ENDPOINT: collector }
+      const service = yield* start({ DATABASE_URL: database.href, ...own })
+      const { key } = yield* issue(service)
+      // The service has yet to write the charge of this request, and the last use of the key.
+      yield* send(`${service.address}/v1/pets`, key)
+      proxy.setFault("hanging")
+      const signalledAt = performance.now()
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 1)
+      assert.isBelow(performance.now() - signalledAt, 10_000)
+      const report = "The service did not stop in time"
+      assert.include(service.stderr(), report)
+      assert.include(telemetry, report)
+    })
+)

@@ -15,9 +15,9 @@ import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 const limit = 3
 const limits = (perDay: number) => ({ perMinute: 1_000_000, perDay })
 const processCount = 3
-/** The longest waits in milliseconds. A lookup and a create can wait for the batch before theirs. */
-const [redisWait, lookupWait, clientWait] = [250, 4 * 900, 5_000]
-const serveWait = lookupWait + redisWait + 2 * Duration.toMillis(RequestBatcher.callTimeout)
+/** The longest waits in milliseconds, from the start of each call. */
+const [redisWait, lookupWait, createWait, clientWait] = [250, 1_750, 3_000, 5_000]
+const serveWait = lookupWait + redisWait + createWait
 /** The time of faults and load, and the time when all calls have ended. */
 const [begin, end, settled] = [500, 4_000, 20_000]
 const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
@@ -63,7 +63,7 @@ export const simulate = async (seed: number) => {
     const limiters = Layer.fresh(RedisRateLimiter.layerWithoutClient)
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
     const store = { recordUses: () => Effect.void, findByHashes: database.findByHashesOf(process) }
-    const batches = { name: "create", concurrency: 1, size: 2, timeout: RequestBatcher.callTimeout }
+    const batches = { name: "create", concurrency: 1, size: 2, timeout: Duration.millis(createWait) }
     return {
       process,
       limiter: Context.get(context, RateLimiter),
@@ -156,7 +156,7 @@ export const simulate = async (seed: number) => {
       verify(service, world.pick(secrets))
       charge(service, "key:a")
       for (const key of ["x", "y", "z"]) {
-        call("insert", service.process, serveWait, service.create({ name: key, key }), () => {})
+        call("insert", service.process, createWait, service.create({ name: key, key }), () => {})
       }
       service.process.after(world.between(0, 10), () => service.process.pause(world.between(50, 1_500)))
     })

@@ -5,8 +5,11 @@ import { connect, createServer, type Socket } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { freePort } from "./Temporary.ts"
 
-/** Replies take half a second, all connections are cut, or replies stop after their first byte. */
-export type Fault = "slow" | "refusing" | "hanging"
+/**
+ * Replies take half a second, all connections are cut, replies stop after their first byte, or connections fall silent
+ * and new ones are refused.
+ */
+export type Fault = "slow" | "refusing" | "hanging" | "severed"
 
 /** Forwards connections to the port `target` of this machine for as long as the scope lasts. */
 export const run = Effect.fnUntraced(function*(target: number) {
@@ -15,7 +18,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
   const state = { fault: undefined as Fault | undefined, refused: 0 }
   const closeAll = () => sockets.forEach((socket) => socket.destroy())
   const server = createServer((client) => {
-    if (state.fault === "refusing") {
+    if (state.fault === "refusing" || state.fault === "severed") {
       state.refused++
       client.destroy()
       return
@@ -36,7 +39,8 @@ export const run = Effect.fnUntraced(function*(target: number) {
     client.on("data", (chunk: Buffer) => upstream.write(chunk))
     upstream.on("data", (chunk: Buffer) => {
       if (isHung) return
-      isHung = state.fault === "hanging"
+      isHung = state.fault === "hanging" || state.fault === "severed"
+      if (state.fault === "severed") return
       replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 500 : 0)
     })
   })

@@ -1,13 +1,19 @@
-import { Duration, Effect, Metric } from "effect"
-import type { KeyUsage } from "../api-keys/KeyUsage.ts"
+/** Charges requests to API keys and client addresses, and shows the limits in headers and rejections. */
+import { Context, Duration, Effect, Layer, Metric } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
+import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
-import type { Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
-import type { ChargedDecision } from "./RequestContext.ts"
+import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { RequestContext } from "./RequestContext.ts"
+
+/** Whose limits a response shows. */
+type Scope = "key" | "address"
 
 const decisions = byAttributes(
   Metric.counter("rate_limit_decisions_total", {
@@ -33,27 +39,45 @@ const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
-export const startBanCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
-
-export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
-  Effect.map(countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan), (decision) => {
-    usage.count(key.id, kindOf(decision), decision.decidedAt)
-    return decision
+/** Hot path: avoids `Effect.gen` (docs/performance.md). */
+export const layer = Layer.effect(
+  RateLimit,
+  Effect.gen(function*() {
+    yield* startAtZero(Plan.literals.map((plan) => bans(plan)))
+    const limiter = yield* RateLimiter
+    const { audit, usage } = yield* ApiKeys
+    return RateLimit.of((httpEffect) =>
+      Effect.withFiber((fiber) => {
+        const key = Context.getUnsafe(fiber.context, CurrentKey)
+        const context = fiber.getRef(RequestContext)
+        const counted = countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan)
+        const charge = Effect.flatMap(counted, (decision) => {
+          context.charged = { to: "key", decision }
+          usage.count(key.id, kindOf(decision), decision.decidedAt)
+          if (decision.allowed) return Effect.void
+          const rejection = Effect.fail(rejectionOf(decision, "key"))
+          const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
+          if (!banBegan) return rejection
+          const address = clientAddress(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
+          return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
+        })
+        // The charge counts even if the client disconnects, so its usage and its ban are recorded too.
+        return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
+      })
+    )
   })
+)
 
 /**
  * Charges the client's address for a request that has no valid key or reached no operation. This also limits guessing
  * of keys. If `isFree`, only reads the limits, and allows the request.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
-  Effect.map(
-    isFree
-      ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
-      : countDecision(limiter.charge(caller, planLimits.free), "none"),
-    (decision): ChargedDecision => ({ ...decision, scope: "address" })
-  )
+  isFree
+    ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
+    : countDecision(limiter.charge(caller, planLimits.free), "none")
 
-export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimitExceeded => {
+export const rejectionOf = (decision: Decision, scope: Scope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
   if (decision.bannedUntil !== undefined) {
@@ -61,7 +85,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
     return new ApiKeyBanned({ ...wait, message: `The API key is ${reason}. Retry in ${seconds} seconds.` })
   }
   const { limit, name } = mostRestrictive(decision.windows)
-  const caller = decision.scope === "address" ? "Your address" : "The API key"
+  const caller = scope === "address" ? "Your address" : "The API key"
   return new RateLimitExceeded({
     ...wait,
     message: `${caller} has used its limit of ${limit} requests per ${name}. Retry in ${seconds} seconds.`
@@ -85,7 +109,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-export const headers = (decision: ChargedDecision): Record<string, string> => {
+export const headers = (decision: Decision, scope: Scope): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)
   const [minute, day] = windows
@@ -93,7 +117,7 @@ export const headers = (decision: ChargedDecision): Record<string, string> => {
     "x-ratelimit-limit": String(window.limit),
     "x-ratelimit-remaining": String(window.remaining),
     "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
-    "x-ratelimit-scope": decision.scope ?? "key",
+    "x-ratelimit-scope": scope,
     "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
     "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
   }

@@ -1,7 +1,10 @@
 import { identity, Option, Result } from "effect"
 import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
-import type { RequestHead } from "./RequestHead.ts"
+
+interface Peer {
+  readonly remoteAddress: Option.Option<string>
+}
 
 /** Parses an IP address. Drops the zone of an IPv6 address (`%eth0`), and converts IPv4-mapped IPv6 to IPv4. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
@@ -16,7 +19,7 @@ const networkOf = (address: NetAddress.IpAddress): string =>
     ? NetAddress.formatIp(address)
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
-const addressAs = (format: (address: NetAddress.IpAddress) => string) => ({ remoteAddress }: RequestHead): string => {
+const addressAs = (format: (address: NetAddress.IpAddress) => string) => ({ remoteAddress }: Peer): string => {
   const address = parse(Option.getOrElse(remoteAddress, () => ""))
   return address === undefined ? "unknown" : format(address)
 }

@@ -1,27 +1,54 @@
+/**
+ * Listens with Node's HTTP server. Only this folder knows Node's internals. Node does not bound what the callers of all
+ * connections hold together, and rejects some requests itself, which Effect's server never sees.
+ */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { ByteSize, Clock, Context, Data, Effect, Layer, Logger, Predicate, References, Scope, Tracer } from "effect"
+import {
+  ByteSize,
+  Clock,
+  Context,
+  Data,
+  Effect,
+  ErrorReporter,
+  Layer,
+  Logger,
+  Metric,
+  Predicate,
+  References,
+  Scope,
+  Tracer
+} from "effect"
 import {
   HttpIncomingMessage,
-  HttpRouter,
   HttpServer,
   type HttpServerRequest,
   type HttpServerResponse,
   UrlParams
 } from "effect/http"
+import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
+import { maxResponses } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogText.ts"
+import type { TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
-import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
-import { maxFields } from "./RequestHead.ts"
-import type { PortHooks } from "./Responses.ts"
-import { routerConfig } from "./RoutePaths.ts"
 
-const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
+export interface Address {
+  readonly host: Setting<string>
+  readonly port: Setting<number>
+  readonly reusePort?: Setting<boolean>
+}
+
+interface Port extends Address {
+  readonly trustedProxies: TrustedProxies
+  readonly reject: ParserRejections.Reject
+}
+
+const makeNodeServer = Effect.fnUntraced(function*({ reject, trustedProxies }: Port) {
   const server = new OrderedServer({
-    maxHeaderSize: 16 * 1024,
+    maxHeaderSize: requestLimits.headBytes,
     headersTimeout: 10_000,
     requestTimeout: 30_000,
     connectionsCheckingInterval: 1_000,
@@ -29,26 +56,21 @@ const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
     // Disable Node's check of `Host`, because its 400 would have no Error body. `headError` checks `Host`.
     requireHostHeader: false
   })
-  server.maxHeadersCount = maxFields + 1
+  // One more, so that a request with too many can be rejected.
+  server.maxHeadersCount = requestLimits.headerFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
-  yield* ConnectionLimits.attach(server, hooks.trustedProxies)
-  yield* ParserRejections.attach(server, hooks)
+  yield* ConnectionLimits.attach(server, trustedProxies)
+  yield* ParserRejections.attach(server, reject)
   return server
 })
-
-interface Address {
-  readonly host: Setting<string>
-  readonly port: Setting<number>
-  readonly reusePort?: Setting<boolean>
-}
 
 export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly message: string
   readonly cause?: unknown
 }> {}
 
-const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
+const cannotListen = ({ host, port }: Port, address: string, portNumber: number, cause: unknown): CannotListen => {
   const code = Predicate.hasProperty(cause, "code") ? cause.code : undefined
   if (code === "EADDRINUSE") {
     const advice = `Stop the program that uses it, or set ${port.name} to another port`
@@ -62,12 +84,18 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
   return new CannotListen({ message, cause })
 }
 
-/** Effect copies all services for every request, so keep only those that requests need. */
+/**
+ * Effect copies its context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %,
+ * so keep only what requests need, and the references that layers around the service can set for them.
+ */
 const pickForRequests = Context.pick(
   Scope.Scope,
   Clock.Clock,
   Tracer.Tracer,
   Logger.CurrentLoggers,
+  ErrorReporter.CurrentErrorReporters,
+  Metric.MetricRegistry,
+  Metric.CurrentMetricAttributes,
   References.MinimumLogLevel,
   JsonLines,
   AccessLogEnabled,
@@ -82,16 +110,14 @@ type Response = HttpServerResponse.HttpServerResponse
 
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
-  hooks: PortHooks,
-  address: Address
+  port: Port
 ) =>
   Layer.effect(
     HttpServer.HttpServer,
     Effect.gen(function*() {
-      const node = yield* makeNodeServer(hooks)
-      const host = yield* address.host.config
-      const portNumber = yield* address.port.config
-      const drainSeconds = yield* Settings.drainSeconds.config
+      const node = yield* makeNodeServer(port)
+      const host = yield* port.host.config
+      const portNumber = yield* port.port.config
       // Yield before sending, so that the responses of an event-loop turn are sent together. Listing pets then takes up
       // to 30 % less CPU time (docs/performance.md).
       const httpEffect = Effect.tap(yield* routes, () => Effect.yieldNow)
@@ -99,12 +125,12 @@ export const layer = <E, R>(
         NodeHttpServer.make(() => node, {
           host,
           port: portNumber,
-          reusePort: address.reusePort !== undefined && (yield* address.reusePort.config),
+          reusePort: port.reusePort !== undefined && (yield* port.reusePort.config),
           backlog: 4_096,
-          gracefulShutdownTimeout: `${7 - drainSeconds} seconds`
+          gracefulShutdownTimeout: yield* maxResponses
         }),
         "ServeError",
-        ({ cause }) => cannotListen(address, host, portNumber, cause)
+        ({ cause }) => cannotListen(port, host, portNumber, cause)
       )
       yield* Effect.updateContext(server.serve(httpEffect), pickForRequests<Scope.Scope>)
       // Remove Effect's `upgrade` listener, so that Node ignores `Upgrade` and handles the request (RFC 9110 §7.8).
@@ -112,7 +138,6 @@ export const layer = <E, R>(
       return server
     })
   ).pipe(
-    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(JsonBody.maxBytes))),
+    Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(requestLimits.bodyBytes))),
     Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames))
   )

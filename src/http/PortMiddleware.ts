@@ -2,39 +2,30 @@
  * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
  * Error body, and adds headers to every response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
+import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
-import { forwarded, type TrustedProxies } from "./ClientAddress.ts"
+import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { RequestContext } from "./RequestContext.ts"
+import { GracefulShutdown } from "./GracefulShutdown.ts"
+import { makeRequestContext, RequestContext } from "./RequestContext.ts"
 import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
+/** What each port supplies. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
   /** Adds the port's common headers. On the API port, also logs the request, and may respond 429 instead. */
-  readonly finish: (
-    head: RequestHead,
-    context: RequestContext["Service"],
-    response: Response
-  ) => Effect.Effect<Response>
+  readonly finish: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
    * Runs instead of `finish` for a request that is interrupted before it has a response, because the client
    * disconnected or the process stops.
    */
-  readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
-}
-
-/** Whether the process is shutting down. If so, each connection closes after its response. */
-export class GracefulShutdown
-  extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
-{
-  static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
+  readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
 }
 
 /** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
@@ -49,22 +40,29 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }
 
-export const reject = (hooks: PortHooks, head: RequestHead, context: RequestContext["Service"], error: ApiError) => {
-  if (error.status !== 405) return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close" }))
-  // Node does not report the path of a request with an unknown method, so name the methods of all paths.
-  const allow = hooks.routesAt("*").methods.join(", ")
-  const named = new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` })
-  return hooks.finish(head, context, ErrorResponses.make(named, { connection: "close", allow }))
-}
+/** Returns the response to a request that reaches no route, because Node rejects it. */
+export const reject = (hooks: PortHooks, error: ApiError, head: RequestHead) =>
+  Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
+    // The path of an unknown method is unknown too, so name the methods of all paths.
+    const allow = hooks.routesAt("*").methods.join(", ")
+    const response = error.status === 405
+      ? ErrorResponses.make(
+        new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` }),
+        { connection: "close", allow }
+      )
+      : ErrorResponses.make(error, { connection: "close" })
+    return hooks.finish(head, makeRequestContext(headerOf(head, "x-request-id"), startedAtNs), response)
+  })
 
 export const layer = (hooks: PortHooks) =>
-  HttpRouter.middleware(
+  HttpRouter.middleware<{ handles: ApiError }>()(
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
+      const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = forwarded(hooks.trustedProxies)
 
-      const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
+      const finish = (head: RequestHead, context: RequestContext, response: Response) => {
         const own = addRequiredHeaders(head, response)
         return hooks.finish(
           head,
@@ -76,23 +74,31 @@ export const layer = (hooks: PortHooks) =>
       return (httpEffect) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          // Safe to change the fiber's context: Effect's server resets it after each request.
-          fiber.setContext(fiber.context.pipe(
-            Context.add(RequestContext, context),
-            Context.add(References.CurrentLogAnnotations, { requestId: context.requestId })
-          ))
+          const context = makeRequestContext(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          const { requestId } = context
+          const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
+          if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
+          if (span !== undefined) context.traceId = span.traceId
           const error = headError(request, hooks)
-          return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
+          return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
             onSuccess: (response) => finish(request, context, response),
-            onFailure: (cause) => {
+            onFailure: (cause): Effect.Effect<Response, Types.unhandled> => {
               if (Cause.hasInterruptsOnly(cause)) {
-                return Effect.andThen(hooks.abort(request, context), Effect.failCause(cause))
+                const interrupts = Cause.fromReasons<never>(cause.reasons.filter(Cause.isInterruptReason))
+                return Effect.andThen(hooks.abort(request, context), Effect.failCause(interrupts))
               }
               const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
-          })
+          }).pipe(
+            Effect.provideContext(
+              Context.add(
+                Context.make(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } }),
+                RequestContext,
+                context
+              )
+            )
+          )
         }))
     }),
     { global: true }

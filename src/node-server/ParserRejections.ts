@@ -1,42 +1,50 @@
 /** Responds to requests that Node's parser rejects, that arrive too slowly or in too many chunks, and to CONNECT. */
-import { Clock, Effect, FiberSet, Option, Predicate } from "effect"
+import { Effect, FiberSet, Option } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
-import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
-import { errorOfParser } from "./ErrorResponses.ts"
+import * as Errors from "../api/Errors.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
-import { RequestContext } from "./RequestContext.ts"
-import { type PortHooks, reject } from "./Responses.ts"
+import { errorOfParser, originOf } from "./ParserErrors.ts"
 
-/** Finds `Origin` in the raw bytes, for the CORS headers. Node does not pass on the headers of a rejected request. */
-const originOf = (fault: object): { readonly origin?: string } => {
-  const bytes = Predicate.hasProperty(fault, "rawPacket") && Buffer.isBuffer(fault.rawPacket)
-    ? fault.rawPacket.toString("latin1")
-    : ""
-  const [, origin] = /^origin: *([!-~]{1,1000})\r?$/im.exec(bytes) ?? []
-  return origin === undefined ? {} : { origin }
+/** What is known of a rejected request. After a parser error, the headers have at most `origin`. */
+interface RejectedHead {
+  readonly method: string
+  readonly url: string
+  readonly headers: Request["headers"]
+  readonly remoteAddress: Option.Option<string>
 }
 
-export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: PortHooks) {
-  const clock = yield* Clock.Clock
+/** Returns the response of a port to a request that Node rejects. */
+export type Reject = (
+  error: Errors.ApiError,
+  head: RejectedHead
+) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+
+export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {
   const run = yield* FiberSet.makeRuntime()
   const rejected = new WeakSet<Socket>()
 
-  const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
+  const respond = Effect.fnUntraced(function*(error: Errors.ApiError, request: Request, headers = request.headers) {
     const { socket, url = "" } = request
     if (!socket.writable) return
     // After a parser error, `method` is null, although Node's type says otherwise.
     const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
-    const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
-    const { body, headers: sent, status } = yield* reject(hooks, head, context, error)
+    const { body, headers: sent, status } = yield* reject(error, head)
     if (!socket.writable) return
     const response = new ServerResponse(request)
     response.assignSocket(socket)
     response.on("finish", () => closeGently(socket))
     response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
   })
-  const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
+  const end = (
+    socket: Socket,
+    fault: Error,
+    error: Errors.ApiError,
+    request: Request,
+    headers = request.headers
+  ): void => {
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
     // Remove Node's listener, which would end the socket before the response if the client half-closes.
@@ -51,7 +59,7 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
     end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
   })
   server.on("connect", (request) => {
-    const error = new MethodNotAllowed({ message: "CONNECT is not allowed here." })
+    const error = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
     if (!rejected.has(request.socket)) end(request.socket, error, error, request)
   })
 })

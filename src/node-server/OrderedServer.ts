@@ -4,13 +4,14 @@
  */
 import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
-import * as JsonBody from "./JsonBody.ts"
+import { requestLimits } from "../api/Errors.ts"
 
 const maxResponseReadMs = 60_000
 
 /** The maximum number of bytes that all responses of the process hold while their clients do not read them. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
+const { bodyBytes: maxBodyBytes } = requestLimits
 const maxBodyChunks = 4_096
 
 /** Takes further input from Node's parser, which would go on to call JavaScript for each chunk and each request. */
@@ -46,7 +47,7 @@ export class Request extends IncomingMessage {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
     if (chunk === null) this.onComplete?.()
-    if (chunk === null || size > JsonBody.maxBytes) {
+    if (chunk === null || size > maxBodyBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
       this.#bytes = empty
       this.#size = 0
@@ -61,7 +62,7 @@ export class Request extends IncomingMessage {
       return true
     }
     if (size > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(Math.min(Math.max(size, 2 * this.#bytes.length), JsonBody.maxBytes))
+      const larger = Buffer.allocUnsafe(Math.min(Math.max(size, 2 * this.#bytes.length), maxBodyBytes))
       this.#bytes.copy(larger, 0, 0, this.#size)
       this.#bytes = larger
     }

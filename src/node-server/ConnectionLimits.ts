@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import type { Server } from "node:http"
 import { Settings } from "../config/Settings.ts"
-import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
+import { peerNetwork, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 
 /** Limits open connections, in total and per client address. Trusted proxies count only towards the total. */
 export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {

@@ -1,0 +1,33 @@
+/**
+ * How long each part of a graceful shutdown may take, one after the other. Together they take less than the ten seconds
+ * that `docker stop` waits before it kills the process.
+ */
+import { Config, Duration, Effect, Fiber, Layer, Scope } from "effect"
+import { Settings } from "./Settings.ts"
+
+/** Includes draining, the responses in flight, and the last writes to the database. */
+export const maxServiceClose = Duration.millis(7_500)
+export const maxTelemetryClose = Duration.seconds(1)
+export const maxLogClose = Duration.seconds(1)
+
+const maxLastWrites = Duration.seconds(1)
+
+/** The part of `maxServiceClose` for the responses in flight. Afterwards, their requests are interrupted. */
+export const maxResponses = Config.map(
+  Settings.drainSeconds.config,
+  (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
+)
+
+/** Waits only this long for the finalizers of `layer`, so that the layers below still have their time to close. */
+export const closeWithin = (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) =>
+<A, E, R>(
+  layer: Layer.Layer<A, E, R>
+) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const scope = yield* Scope.make()
+    yield* Effect.addFinalizer((exit) =>
+      Effect.flatMap(Effect.forkDetach(Scope.close(scope, exit)), (closing) =>
+        Effect.timeoutOrElse(Fiber.join(closing), { duration, orElse: () => orElse }))
+    )
+    return yield* Layer.buildWithScope(layer, scope)
+  }))

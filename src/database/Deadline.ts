@@ -1,0 +1,27 @@
+import { Duration, Effect, Fiber } from "effect"
+import { ServiceUnavailable } from "../api/Errors.ts"
+
+export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
+
+export const callTimeout = Duration.seconds(3)
+
+/** After a pause of this process, a timer fires before the process has read what arrived meanwhile. */
+const readTime = Duration.millis(100)
+
+/**
+ * Returns a function that fails with `ServiceUnavailable` once `timeout` has passed since its start. The effect runs in
+ * this scope, so that the call does not wait for its interruption, which can open a connection to cancel a statement.
+ */
+export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
+  const scope = yield* Effect.scope
+  const fail = Effect.andThen(
+    Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
+    Effect.fail(databaseSilent)
+  )
+  const late = Effect.delay(Effect.delay(fail, readTime), Duration.subtract(timeout, readTime))
+  return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.flatMap(
+      Effect.forkIn(effect, scope),
+      (fiber) => Effect.ensuring(Effect.raceFirst(Fiber.join(fiber), late), Effect.sync(() => fiber.interruptUnsafe()))
+    )
+})

@@ -1,0 +1,102 @@
+/** Copies an embedded database to an empty PostgreSQL database: `petstore import`. */
+import { Clock, Config, Console, Context, Data, Effect, Layer, Stream } from "effect"
+import { SqlClient } from "effect/sql"
+import { Settings } from "../config/Settings.ts"
+import * as Database from "./Database.ts"
+import { hasEmbeddedDatabase } from "./DataDirectory.ts"
+import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
+
+class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly message: string }> {}
+
+const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
+  isAllowed ? Effect.void : new ImportRejected({ message })
+
+/** Returns the tables with their numbers of rows. A table comes after those that it references. */
+const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
+  const tables = yield* sql<{ readonly name: string }>`
+    SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
+      AND relname <> ${Database.migrationsTable} ORDER BY oid`
+  return yield* Effect.forEach(tables, ({ name }) =>
+    Effect.map(
+      sql<{ readonly rows: number }>`SELECT count(*)::integer AS rows FROM ${sql(name)}`,
+      ([{ rows } = { rows: 0 }]) => ({ name, rows })
+    ))
+})
+
+const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
+  counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
+
+/** Locks the tables, so that a process that starts meanwhile waits until the import ends. */
+const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
+  // The role may have the timeout that docs/database.md suggests for PgBouncer.
+  yield* to`SET LOCAL statement_timeout = 0`
+  yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
+  const others = yield* to`
+    SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND application_name = current_setting('application_name')`
+  yield* rejectUnless(others.length === 0, "DATABASE_URL: another process of the service is connected. Stop it first.")
+  // A service that had no keys yet counted only requests without a key.
+  yield* to`DELETE FROM rate_limits WHERE caller LIKE 'address:%'`
+  const found = describeCounts(yield* countRows(to))
+  yield* rejectUnless(found === "", `DATABASE_URL: the database is not empty: ${found}. Drop and create it again.`)
+})
+
+/** Copies rows as JSON, in which all types of the tables keep their values. Reads the next rows while it writes. */
+const copyTable = (from: SqlClient.SqlClient, to: SqlClient.SqlClient) =>
+  Effect.fnUntraced(function*({ name, rows: total }: { readonly name: string; readonly rows: number }) {
+    yield* from`DECLARE rows CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${from(name)} AS t`
+    const startedAt = yield* Clock.currentTimeMillis
+    let [copied, printedAt] = [0, startedAt]
+    const insert = Effect.fnUntraced(function*(rows: ReadonlyArray<{ readonly row: string }>) {
+      yield* to`INSERT INTO ${to(name)} OVERRIDING SYSTEM VALUE SELECT *
+        FROM json_populate_recordset(NULL::${to(name)}, ${`[${rows.map(({ row }) => row).join()}]`}::text::json)`
+      copied += rows.length
+      const now = yield* Clock.currentTimeMillis
+      if (now - printedAt < 1_000 && copied < total) return
+      printedAt = now
+      const rate = Math.round(copied * 1_000 / Math.max(1, now - startedAt))
+      yield* Console.error(`${name}: copied ${copied} of ${total}, ${rate} a second`)
+    })
+    yield* Stream.fromEffectRepeat(from<{ readonly row: string }>`FETCH 2000 FROM rows`).pipe(
+      Stream.takeWhile((rows) => rows.length > 0),
+      Stream.buffer({ capacity: 1 }),
+      Stream.runForEach(insert)
+    )
+    yield* from`CLOSE rows`
+  })
+
+const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClient.SqlClient) {
+  yield* from`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
+  const version = yield* Database.schemaVersion(from)
+  yield* rejectUnless(
+    version === Database.newestVersion,
+    `DATA_DIR: the embedded database has schema version ${version}, but this command copies only version ` +
+      `${Database.newestVersion}. Start and stop this version of the service on it, without DATABASE_URL.`
+  )
+  const counts = yield* countRows(from)
+  yield* Effect.forEach(counts, copyTable(from, to))
+  const sequences = yield* from<{ readonly name: string; readonly last: bigint }>`
+    SELECT sequencename AS name, last_value AS last FROM pg_sequences
+    WHERE schemaname = current_schema() AND last_value IS NOT NULL`
+  yield* Effect.forEach(sequences, ({ last, name }) => to`SELECT setval(${name}::regclass, ${last})`)
+  const [expected, copied] = [describeCounts(counts), describeCounts(yield* countRows(to))]
+  yield* rejectUnless(copied === expected, `Nothing was imported: found ${copied} instead of ${expected}.`)
+  return expected
+})
+
+const open = <E, R>(layer: Layer.Layer<SqlClient.SqlClient, E, R>) =>
+  Effect.map(Layer.build(layer), Context.get(SqlClient.SqlClient))
+
+/** Copies everything in one transaction, which only reads the embedded database. Returns what it copied. */
+export const run = Effect.gen(function*() {
+  const [directory, url] = [yield* Settings.dataDir.config, yield* Config.option(Settings.databaseUrl.config)]
+  const missing = new ImportRejected({ message: "DATABASE_URL: set it to the URL of an empty PostgreSQL database." })
+  const target = yield* Effect.mapError(Effect.fromOption(url), () => missing)
+  yield* rejectUnless(hasEmbeddedDatabase(directory), `DATA_DIR: "${directory}" has no embedded database.`)
+  const to = yield* open(Database.withoutTimeout(target))
+  return yield* to.withTransaction(Effect.gen(function*() {
+    yield* prepare(to)
+    const from = yield* open(EmbeddedDatabase.layer(directory))
+    return yield* from.withTransaction(copy(from, to))
+  }))
+}).pipe(Effect.scoped)

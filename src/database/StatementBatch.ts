@@ -1,0 +1,32 @@
+/** Runs the SQL statements of an operation for many calls at once, with a timeout for each call. */
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { callTimeout } from "./Deadline.ts"
+import * as Outage from "./Outage.ts"
+import * as RequestBatcher from "./RequestBatcher.ts"
+
+interface Options<A, B, E> {
+  readonly name: string
+  /** The maximum number of items for one `run`. */
+  readonly size: number
+  readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
+}
+
+/** Two batches run at once: the database works on one while this process decodes the other. */
+export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
+  RequestBatcher.make({
+    ...options,
+    timeout: callTimeout,
+    concurrency: 2,
+    run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
+  })
+
+/** One batch runs at a time. If it fails because the server is read-only, its session ends. */
+export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    RequestBatcher.make({
+      ...options,
+      timeout: callTimeout,
+      concurrency: 1,
+      run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(run(items), sql))
+    }))

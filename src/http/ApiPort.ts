@@ -1,0 +1,82 @@
+/** What the API port does with all its responses: charges the address, adds the headers, and writes the access log. */
+import { type Config, Context, Effect } from "effect"
+import type { HttpServerResponse } from "effect/http"
+import { PathHeaders } from "../api/OperationMiddleware.ts"
+import { PetstoreApi } from "../api/PetstoreApi.ts"
+import { fixedHeaders } from "../api/ResponseHeaders.ts"
+import { corsOrigins, trustedProxies } from "../config/Setting.ts"
+import { clientNetwork } from "../rate-limit/ClientAddress.ts"
+import type { Decision } from "../rate-limit/Policy.ts"
+import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { recordAbort, recordResponse } from "./AccessLog.ts"
+import { makeCorsHeaders } from "./Cors.ts"
+import * as ErrorResponses from "./ErrorResponses.ts"
+import { type PortHooks, withHeaders } from "./PortMiddleware.ts"
+import * as RateLimit from "./RateLimit.ts"
+import type { RequestContext } from "./RequestContext.ts"
+import { headerOf, type RequestHead } from "./RequestHead.ts"
+import { makeRoutesAt } from "./RoutePaths.ts"
+
+type Response = HttpServerResponse.HttpServerResponse
+
+/** `pages` are the paths of documents that the port serves too. */
+export const makeHooks = Effect.fnUntraced(
+  function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
+    const limiter = yield* RateLimiter
+    const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
+    const routesAt = makeRoutesAt(PetstoreApi, pages)
+
+    const send = (
+      head: RequestHead,
+      context: RequestContext,
+      decision: Decision,
+      response: Response
+    ) => {
+      const { headers: own } = response
+      const headers: Record<string, string> = {
+        ...fixedHeaders,
+        ...own,
+        ...RateLimit.headers(decision, context.charged.to),
+        "x-request-id": context.requestId,
+        ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
+        ...context.endpoint === undefined
+          ? routesAt(head.url).headers
+          : Context.getOrUndefined(context.endpoint.annotations, PathHeaders)
+      }
+      if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
+      return Effect.as(recordResponse(head, context, response), withHeaders(response, headers))
+    }
+
+    const chargeAddress = (head: RequestHead, isFree: boolean) =>
+      RateLimit.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
+
+    const chargeAndSend = (head: RequestHead, context: RequestContext, response: Response) => {
+      const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
+        corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
+      // Do not charge the address for an allowed CORS preflight, which browsers send on their own, or for a server
+      // error. A 505 is charged, because the client chose the HTTP version.
+      const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
+      return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
+        if (decision.allowed) return send(head, context, decision, response)
+        // Close the connection, so that an address over its rate limit cannot keep it open.
+        const rejection = ErrorResponses.make(RateLimit.rejectionOf(decision, "address"), { connection: "close" })
+        return send(head, context, decision, rejection)
+      })
+    }
+
+    return {
+      routesAt,
+      trustedProxies: yield* trustedProxies.config,
+      finish: (head, context, response) =>
+        context.charged.to === "key"
+          ? send(head, context, context.charged.decision, response)
+          : chargeAndSend(head, context, response),
+      // Charge early disconnects too. Otherwise a client could cause lookups of API keys without limit.
+      abort: (head, context) =>
+        Effect.andThen(
+          context.charged.to === "address" ? chargeAddress(head, false) : Effect.void,
+          recordAbort(head, context)
+        )
+    }
+  }
+)

@@ -1,0 +1,55 @@
+import { Context, Effect, Layer, Redacted } from "effect"
+import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
+import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
+import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
+import { clientAddress } from "../rate-limit/ClientAddress.ts"
+import { RequestContext } from "./RequestContext.ts"
+import { headerOf } from "./RequestHead.ts"
+
+const bearer = /^bearer +(\S.*)$/i
+
+type Result<Operation> = Effect.Effect<
+  HttpServerResponse.HttpServerResponse,
+  MissingApiKey | InvalidApiKey | ServiceUnavailable | Effect.Error<Operation>,
+  HttpRouter.Provided
+>
+
+/** Says what the request has in place of an API key as bearer token. */
+const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
+  if (secret !== undefined) {
+    return new InvalidApiKey({ message: "An admin token works only on the management port. Send an API key: psk_…" })
+  }
+  const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
+  const found = /^bearer$/i.test(authorization)
+    ? "Authorization: Bearer without a key"
+    : authorization !== ""
+    ? "Authorization without Bearer"
+    : headerOf(request, "x-api-key") !== undefined
+    ? "X-API-Key"
+    : /[?&](?:api_?key|key|(?:access_)?token)=/i.test(request.url) && "a key in the URL, which logs can show"
+  return found === false ? missing : new MissingApiKey({ message: `Found ${found}. ${missing.message}` })
+}
+
+/** Hot path: avoids `Effect.gen` (docs/performance.md). */
+export const layer = Layer.effect(
+  Auth,
+  Effect.gen(function*() {
+    const { verify } = yield* KeyVerifier
+    return Auth.of((httpEffect, { endpoint }) =>
+      Effect.withFiber((fiber): Result<typeof httpEffect> => {
+        const context = fiber.getRef(RequestContext)
+        context.endpoint = endpoint
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        if (secret === undefined || secret.startsWith("adm_")) return Effect.fail(rejectionOf(request, secret))
+        const onReject = (rejection: string, keyId = "none") =>
+          void (context.rejection = { keyId, rejection, address: clientAddress(request) })
+        return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {
+          context.keyId = key.id
+          return Effect.provideService(httpEffect, CurrentKey, key)
+        })
+      })
+    )
+  })
+)

@@ -1,0 +1,160 @@
+/**
+ * Reads a body, and checks that it is UTF-8 JSON within the size limit, without names that parsers could read
+ * differently.
+ */
+import { Effect, Layer, Result } from "effect"
+import { type Headers, HttpServerRequest } from "effect/http"
+import {
+  ExpectationFailed,
+  InvalidRequest,
+  PayloadTooLarge,
+  requestLimits,
+  UnsupportedMediaType
+} from "../api/Errors.ts"
+import { RequestBody } from "../api/OperationMiddleware.ts"
+import { bodyErrorOf } from "../node-server/ParserErrors.ts"
+import { hasUnknownExpectation, isNodeRequest, type NodeRequest } from "./RequestHead.ts"
+
+/** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */
+const maxLevels = 1_000
+
+const unsupported = (part: string) =>
+  Effect.fail(
+    new UnsupportedMediaType({
+      message: `Send the body as application/json, in UTF-8, not compressed. The service does not accept ${part}.`
+    })
+  )
+
+const unsupportedPart = (headers: Headers.Headers): string | undefined => {
+  const [type = "", ...parameters] = (headers["content-type"] ?? "application/json").split(";")
+  if (type.trim().toLowerCase() !== "application/json") return `Content-Type: ${type.trim().slice(0, 100)}`
+  // Allow `charset=utf-8`: clients send it, although JSON has no such parameter (RFC 8259 §11).
+  const charset = parameters.map((parameter) => parameter.trim()).find((parameter) =>
+    /^charset=/i.test(parameter) && !/^charset="?utf-?8"?$/i.test(parameter)
+  )
+  if (charset !== undefined) return charset.slice(0, 100)
+  const { "content-encoding": encoding = "identity", "transfer-encoding": transfer = "chunked" } = headers
+  if (encoding.toLowerCase() !== "identity") return `Content-Encoding: ${encoding.slice(0, 100)}`
+  return transfer.toLowerCase() === "chunked" ? undefined : `Transfer-Encoding: ${transfer.slice(0, 100)}`
+}
+
+// Rejects invalid bytes instead of replacing them, so that the service stores exactly the text that the client sent.
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+const decode = (bytes: Uint8Array): string | undefined => {
+  try {
+    return utf8.decode(bytes)
+  } catch {
+    return undefined
+  }
+}
+
+const expectedOf = (text: string): string | undefined => {
+  if (text.startsWith("\ufeff")) return "no byte order mark"
+  try {
+    const value: unknown = JSON.parse(text)
+    // Fast path for short texts, which cannot nest deeply: if `stringify(parse(text)) === text`, no name is duplicated.
+    const isShort = text.length <= maxLevels && !text.includes("__proto__")
+    if (isShort && JSON.stringify(value) === text) return undefined
+  } catch (error) {
+    return `valid JSON (${describeFault(String(error), text)})`
+  }
+  return expectedOfNames(text)
+}
+
+const unexpected = /Unexpected token '.'/su
+
+/** Returns the cause and the position in V8's message. The rest of the message can quote the body. */
+const describeFault = (message: string, text: string): string => {
+  const [found] = unexpected.exec(message) ?? []
+  if (found !== undefined) return `${found} at position ${positionOfUnexpected(text, 0, text.length)}`
+  const [, cause = "malformed", position = ""] =
+    /: ([^"]*?)(?: (?:in|of) JSON.*?)?( at position \d+|$)/.exec(message) ?? []
+  return cause + position
+}
+
+/** V8's message for an unexpected token has no position, so bisects the text for the shortest part with that fault. */
+const positionOfUnexpected = (text: string, start: number, end: number): number => {
+  if (end - start < 2) return start
+  const middle = (start + end) >> 1
+  const part = Result.try(() => JSON.parse(text.slice(0, middle)))
+  return Result.isFailure(part) && unexpected.test(String(part.failure))
+    ? positionOfUnexpected(text, start, middle)
+    : positionOfUnexpected(text, middle, end)
+}
+
+const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
+
+/** Rejects the name `__proto__`, deep nesting, and duplicate names, which parsers treat differently (RFC 8259 §4). */
+const expectedOfNames = (text: string): string | undefined => {
+  const objects: Array<Set<string> | undefined> = []
+  let last = ""
+  for (const [found] of text.matchAll(token)) {
+    if (found === "{" || found === "[") {
+      if (objects.push(found === "{" ? new Set() : undefined) > maxLevels) return "JSON nested at most 1,000 levels"
+    } else if (found === "}" || found === "]") objects.pop()
+    else if (found === ":") {
+      const names = objects.at(-1)
+      const name = last.includes("\\") ? String(JSON.parse(last)) : last.slice(1, -1)
+      if (name === "__proto__" || names?.has(name)) return "JSON without duplicate names or __proto__"
+      names?.add(name)
+    } else last = found
+  }
+  return undefined
+}
+
+const noBytes = new Uint8Array()
+
+/**
+ * Reads the bytes of Node's request. `HttpServerRequest.arrayBuffer` would create a cache, a stream and a fiber, for
+ * 10 % of the CPU of a create (docs/performance.md). It still reads the bodies that wait for a `100 Continue`.
+ */
+const readNodeRequest = (source: NodeRequest) =>
+  Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
+    let body: Uint8Array = noBytes
+    source.on("data", (chunk: Uint8Array) => {
+      body = body.length === 0 ? chunk : Buffer.concat([body, chunk])
+      if (body.length > requestLimits.bodyBytes) resume(Effect.fail(new PayloadTooLarge()))
+    })
+    source.on("end", () => resume(Effect.succeed(body)))
+    source.on("error", (cause) => resume(Effect.fail(bodyErrorOf(cause))))
+  })
+
+const read = (request: HttpServerRequest.HttpServerRequest) =>
+  isNodeRequest(request.source) && request.headers.expect === undefined
+    ? readNodeRequest(request.source)
+    : Effect.mapBoth(request.arrayBuffer, {
+      onFailure: ({ reason }) =>
+        reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"
+          ? new PayloadTooLarge()
+          : bodyErrorOf(reason.cause),
+      onSuccess: (bytes) => new Uint8Array(bytes)
+    })
+
+type BodyError = Effect.Error<ReturnType<typeof read>> | ExpectationFailed | UnsupportedMediaType
+
+const check = (request: HttpServerRequest.HttpServerRequest) =>
+  Effect.suspend((): Effect.Effect<void, BodyError> => {
+    const { headers } = request
+    if (hasUnknownExpectation(request)) return Effect.fail(new ExpectationFailed())
+    if (Number(headers["content-length"]) > requestLimits.bodyBytes) return Effect.fail(new PayloadTooLarge())
+    const part = unsupportedPart(headers)
+    if (part !== undefined) return unsupported(part)
+    return Effect.flatMap(read(request), (bytes): Effect.Effect<void, BodyError> => {
+      if (bytes.length > 0 && headers["content-type"] === undefined) return unsupported("a body without Content-Type")
+      const text = decode(bytes)
+      const expected = text === undefined ? "valid UTF-8" : text === "" ? undefined : expectedOf(text)
+      if (expected !== undefined) {
+        return Effect.fail(new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` }))
+      }
+      // HttpApi reads this text. `Object.create(request, …)` would make all requests 1.4 times as expensive, because V8
+      // turns the request into a prototype.
+      Object.defineProperty(request, "text", { value: Effect.succeed(text) })
+      return Effect.void
+    })
+  })
+
+export const layer = Layer.succeed(
+  RequestBody,
+  (httpEffect) => Effect.andThen(Effect.flatMap(HttpServerRequest.HttpServerRequest, check), httpEffect)
+)

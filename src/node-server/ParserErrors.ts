@@ -1,0 +1,60 @@
+/** What Node's errors of parsing mean to a client. */
+import { Predicate } from "effect"
+import * as Errors from "../api/Errors.ts"
+
+const latin1 = new TextDecoder("latin1")
+
+/** Finds the unknown method in the packet that Node rejected. `bytesParsed` may point into the middle of it. */
+const unknownMethod = (fault: unknown): string | undefined => {
+  if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
+  const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
+  const at = Number(fault.bytesParsed)
+  const [start = ""] = /[A-Z]*$/.exec(bytes.slice(Math.max(0, at - 20), at)) ?? []
+  return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
+}
+
+/** Returns the error of a body that did not arrive. */
+export const bodyErrorOf = (fault: unknown): Errors.InvalidRequest | Errors.PayloadTooLarge | Errors.RequestTimeout => {
+  const error = errorOfParser(fault)
+  return error._tag === "PayloadTooLarge" || error._tag === "RequestTimeout" ? error : malformed
+}
+
+const malformed = new Errors.InvalidRequest({
+  message: "Invalid request: malformed HTTP (method, URL encoding or a header)."
+})
+
+export const errorOfParser = (fault: unknown): Errors.ApiError => {
+  switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
+    case "HPE_INVALID_METHOD": {
+      const method = unknownMethod(fault)
+      if (method === undefined) break
+      return new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` })
+    }
+    case "HPE_HEADER_OVERFLOW":
+      return new Errors.HeaderFieldsTooLarge()
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return new Errors.PayloadTooLarge({ message: "A chunk extension is over 16 KiB. Send no chunk extensions." })
+    case "ERR_TOO_MANY_CHUNKS":
+      return new Errors.PayloadTooLarge({ message: "The body came in over 4,096 chunks or packets. Send larger ones." })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Errors.RequestTimeout()
+    case "HPE_PAUSED_H2_UPGRADE":
+      return new Errors.HttpVersionNotSupported()
+    case "HPE_INVALID_VERSION":
+      // Node reports unsupported and malformed HTTP versions with this same code. Only this `reason` means unsupported,
+      // which gets 505. A malformed version, such as `HTTP/1.x`, gets 400.
+      if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
+        return new Errors.HttpVersionNotSupported()
+      }
+  }
+  return malformed
+}
+
+/** Finds `Origin` in the raw bytes, for the CORS headers. Node does not pass on the headers of a rejected request. */
+export const originOf = (fault: object): { readonly origin?: string } => {
+  const bytes = Predicate.hasProperty(fault, "rawPacket") && fault.rawPacket instanceof Uint8Array
+    ? latin1.decode(fault.rawPacket)
+    : ""
+  const [, origin] = /^origin: *([!-~]{1,1000})\r?$/im.exec(bytes) ?? []
+  return origin === undefined ? {} : { origin }
+}

@@ -1,0 +1,30 @@
+import { assert, it } from "@effect/vitest"
+import { Clock, Duration, Effect, Exit, Latch } from "effect"
+import { TestClock } from "effect/testing"
+import { setTimeout } from "node:timers/promises"
+import * as Deadline from "../../src/database/Deadline.ts"
+
+it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
+  Effect.gen(function*() {
+    const withinDeadline = yield* Deadline.make()
+    const hanging = Latch.makeUnsafe()
+    const statement = Effect.onInterrupt(Effect.never, () => hanging.await)
+    const call = yield* Effect.forkChild(withinDeadline(statement), { startImmediately: true })
+    yield* Effect.addFinalizer(() => hanging.open)
+    yield* TestClock.adjust("2999 millis")
+    assert.isUndefined(call.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
+  }))
+
+it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    // After a pause, the timers that are due fire at once. The reply is read a turn later.
+    const sleep = (duration: Duration.Duration) =>
+      Duration.toSeconds(duration) > 1 ? Effect.void : clock.sleep(duration)
+    const paused = Object.assign(Object.create(clock) as Clock.Clock, { sleep })
+    const withinDeadline = yield* Deadline.make()
+    const statement = Effect.as(Effect.promise(() => setTimeout(10)), "reply")
+    assert.strictEqual(yield* Effect.provideService(withinDeadline(statement), Clock.Clock, paused), "reply")
+  }))
