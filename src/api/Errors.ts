@@ -17,7 +17,11 @@ export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerField
 const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
   MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
-  InvalidApiKey: ["invalid_api_key", 401, "The API key is unknown, disabled, expired or revoked. Ask the operator."],
+  InvalidApiKey: [
+    "invalid_api_key",
+    401,
+    "The API key is unknown, disabled, expired, revoked or rotated, or of another environment. Ask the operator."
+  ],
   MissingAdminToken: [
     "missing_admin_token",
     401,
@@ -93,7 +97,7 @@ const declareErrorWithDefaultWait = declareErrorWith({
 /** 400: the path, headers, query or body is invalid (SPEC §7). The message names the first part's invalid fields. */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
-/** 401: the API key is malformed, unknown, expired, disabled or revoked (SPEC §5.3). */
+/** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated (SPEC §5.3). */
 export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey") {}
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}

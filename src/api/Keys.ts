@@ -15,12 +15,14 @@ export const Instant = Schema.DateTimeUtcFromString
 
 const visibleCharacter = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
+const expectedName = { expected: "a name of 1 to 255 characters" }
+
 const name = Schema.String.annotate({
   description: "The name that an operator gives the key: 1 to 255 characters.",
   examples: ["acme"]
 }).check(
-  Schema.isMinLength(1),
-  Schema.isMaxLength(255),
+  Schema.isMinLength(1, expectedName),
+  Schema.isMaxLength(255, expectedName),
   isStorable,
   Schema.makeFilter((text: string) => visibleCharacter.test(text) && !/\p{Cc}/u.test(text), {
     expected: "a name with at least one visible character and no control characters"

@@ -29,7 +29,7 @@ const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPI
     ...rest,
     schema,
     ...description !== undefined && { description },
-    ...value !== undefined && (isSent ? { example: value } : { examples: { default: { value, "x-disabled": true } } })
+    ...value !== undefined && (isSent ? { example: value } : { examples: { example: { value, "x-disabled": true } } })
   }
 }
 

@@ -8,13 +8,10 @@ import { headersOf } from "./ResponseHeaders.ts"
 const basePath = "/v1"
 
 /** SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default. */
-const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
-  url: `{${variable}}`,
-  description,
-  variables: {
-    [variable]: { default: `http://localhost:8080${basePath}` }
-  }
-})
+const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => {
+  const variables = { [variable]: { default: `http://localhost:8080${basePath}` } }
+  return { url: `{${variable}}`, description, variables }
+}
 
 const planRows = Object.entries(planLimits).map(([plan, { perDay, perMinute }]) =>
   `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`

@@ -47,15 +47,44 @@ export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
   })
 
+/** Whether `from` becomes `to` if at most `edits` letters are inserted, deleted or replaced (Levenshtein). */
+const isClose = (from: string, to: string, edits: number): boolean => {
+  if (from === to) return true
+  const [a, b] = [from.slice(1), to.slice(1)]
+  if (from[0] === to[0]) return isClose(a, b, edits)
+  return edits > 0 && (isClose(a, b, edits - 1) || isClose(a, to, edits - 1) || isClose(from, b, edits - 1))
+}
+
+const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
+
+/** Suggests the known name that `name` misspells, if there is one. */
+const suggest = (name: string, known: ReadonlyArray<string>): string => {
+  const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
+  const [closest] = maxEdits.flatMap((edits) => known.filter((each) => isClose(simplify(name), simplify(each), edits)))
+  return closest === undefined ? "" : ` (did you mean ${closest}?)`
+}
+
 const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
+  leafHook: (issue) => {
+    if (issue._tag === "MissingKey") return "required"
+    if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
+    // Only `describeIssue` gets the unknown name, so pass the known names to it.
+    return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
+  }
 })
 
-/** Describes all invalid fields, such as `limit: expected an integer; name: required`. */
-export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
-  formatIssue(issue).issues
-    .map(({ message, path = [] }) => {
-      const name = nameOf(path.map((segment) => String(typeof segment === "object" ? segment.key : segment)))
-      return `${name}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
-    })
-    .join("; ")
+const maxNamed = 10
+
+/** Describes the first ten invalid fields, such as `limit: expected an integer; name: required`. */
+export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string => {
+  const { issues } = formatIssue(issue)
+  const named = issues.slice(0, maxNamed).map(({ message, path: segments = [] }) => {
+    const path = segments.map((segment) => String(typeof segment === "object" ? segment.key : segment))
+    const name = nameOf(path)
+    const [fault, ...known] = message.split("\n")
+    return fault === "unknown"
+      ? `${name}: unknown ${name.startsWith("query.") ? "parameter" : "field"}${suggest(path.at(-1) ?? "", known)}`
+      : `${name}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
+  })
+  return [...named, ...issues.length > maxNamed ? [`and ${issues.length - maxNamed} more`] : []].join("; ")
+}

@@ -13,6 +13,8 @@ const isConfigError = (failure: unknown): failure is Config.ConfigError => failu
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
+const limitFlags = "--per-minute and --per-day"
+
 const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
   failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
 
@@ -30,13 +32,21 @@ export const describeFailure = (failure: unknown): string | undefined => {
   if (isApiError(failure)) {
     return failure.status === 401
       ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/${adminTokenFile}.`
-      : failure.message
+      : failure.message.replaceAll("body.limits", limitFlags)
   }
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
     return describeIssue(
       failure.reason.cause.issue,
-      (path) => path[0] === "limits" ? "--per-minute and --per-day" : path.join(".")
+      (path) => path[0] === "limits" ? limitFlags : path.join(".")
     )
+  }
+  if (failure instanceof PetstoreClientError && failure.reason._tag === "UnexpectedResponse") {
+    const { reason: { status }, requestId } = failure
+    // Another program at the address would hardly send an X-Request-Id.
+    if (status < 300 && requestId !== undefined) {
+      return `The service ${status === 201 ? "issued a key" : "carried out the request"}, but its response is of ` +
+        "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
+    }
   }
   const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
   const text = String(message).replaceAll(/\s+/g, " ")

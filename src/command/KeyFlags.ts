@@ -1,4 +1,4 @@
-import { Effect, Option, type Schema } from "effect"
+import { Effect, Option, Result, Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
@@ -7,6 +7,20 @@ import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
   flag.pipe(Flag.withDescription(description), Flag.optional)
+
+/** `Flag.withSchema` puts "Schema validation failed" before the expectation. */
+const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
+  const decode = Schema.decodeUnknownResult(schema)
+  const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })
+  return Flag.filterMap(flag, (value) => Result.getSuccess(decode(value)), describe)
+}
+
+const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
+
+const wholeNumber = (name: string, expected = "a whole number") => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => `Expected ${expected}`))
+  return Flag.map(flag, Number)
+}
 
 export const idArgument = Argument.String("id").pipe(
   Argument.withDescription("The key's id: key_…"),
@@ -24,20 +38,20 @@ export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withDefault(false)
 )
 
-export const limitFlag = Flag.Int("limit").pipe(
+export const limitFlag = wholeNumber("limit").pipe(
   Flag.filter((count) => count > 0, () => "Expected a number of at least 1"),
   Flag.withDescription("Print at most this many rows")
 )
 
 export const nameFlag = Flag.String("name").pipe(
-  Flag.withSchema(NewKey.fields.name),
+  withSchema(NewKey.fields.name),
   Flag.withDescription("A name for the key")
 )
 
 export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan. A new key has plan free")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
-  optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
+  optional(wholeNumber(flag).pipe(withSchema(schema)), description)
 
 export const termFlags = {
   perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests per minute (only for plan enterprise)"),
@@ -46,7 +60,7 @@ export const termFlags = {
     Flag.String("expires-at").pipe(
       Flag.withMetavar("time"),
       Flag.map((text) => text === "never" ? null : text),
-      Flag.withSchema(KeyChange.fields.expiresAt.schema)
+      withSchema(KeyChange.fields.expiresAt.schema)
     ),
     `When the key expires: 2030-12-31 (its start in UTC), 2030-12-31T08:00:00Z or "never"`
   )
@@ -68,14 +82,14 @@ export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option
 export const changeFlags = {
   id: idArgument,
   ifVersion: optional(
-    Flag.Int("if-version").pipe(Flag.withMetavar("version")),
+    wholeNumber("if-version").pipe(Flag.withMetavar("version")),
     "Change the key only if it has this version, which show prints"
   )
 }
 
-export const graceFlag = Flag.Int("grace").pipe(
+export const graceFlag = wholeNumber("grace", "seconds, such as 86400").pipe(
   Flag.withMetavar("seconds"),
-  Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
+  withSchema(Rotation.fields.gracePeriodSeconds.schema),
   Flag.withDescription("Seconds that the former secret still works. By default 0: it stops working at once"),
   Flag.withDefault(0)
 )
@@ -89,7 +103,7 @@ export const topFlags = {
 }
 
 const timeFlag = (name: string) =>
-  Flag.String(name).pipe(Flag.withMetavar("time"), Flag.withSchema(AuditQuery.fields.since.schema))
+  Flag.String(name).pipe(Flag.withMetavar("time"), withSchema(AuditQuery.fields.since.schema))
 
 export const logFlags = {
   since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
@@ -105,7 +119,7 @@ export const filterFlags = {
   search: optional(
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
-      Flag.withSchema(KeysQuery.fields.search.schema),
+      withSchema(KeysQuery.fields.search.schema),
       // Reject secrets, because the search text becomes part of a URL, and proxies log URLs.
       Flag.filter((text) => !text.includes("psk_"), () => "To find a secret's key, run `petstore keys whose`")
     ),

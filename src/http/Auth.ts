@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
-import { type InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
+import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { RequestContext } from "./RequestContext.ts"
@@ -15,6 +15,22 @@ type Result<Operation> = Effect.Effect<
   HttpRouter.Provided
 >
 
+/** Says what the request has in place of an API key as bearer token. */
+const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
+  if (secret !== undefined) {
+    return new InvalidApiKey({ message: "An admin token works only on the management port. Send an API key: psk_…" })
+  }
+  const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
+  const found = /^bearer$/i.test(authorization)
+    ? "Authorization: Bearer without a key"
+    : authorization !== ""
+    ? "Authorization without Bearer"
+    : headerOf(request, "x-api-key") !== undefined
+    ? "X-API-Key"
+    : /[?&](?:api_?key|key|(?:access_)?token)=/i.test(request.url) && "a key in the URL, which logs can show"
+  return found === false ? missing : new MissingApiKey({ message: `Found ${found}. ${missing.message}` })
+}
+
 /** Hot path: avoids `Effect.gen` (docs/performance.md). */
 export const layer = Layer.effect(
   Auth,
@@ -26,7 +42,7 @@ export const layer = Layer.effect(
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
-        if (secret === undefined) return Effect.fail(new MissingApiKey())
+        if (secret === undefined || secret.startsWith("adm_")) return Effect.fail(rejectionOf(request, secret))
         const onReject = (rejection: string, keyId = "none") =>
           void (context.rejection = { keyId, rejection, address: clientAddress(request) })
         return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {

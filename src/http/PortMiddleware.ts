@@ -4,7 +4,7 @@
  */
 import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { ApiError } from "../api/Errors.ts"
+import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { GracefulShutdown } from "./GracefulShutdown.ts"
@@ -43,8 +43,14 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that reaches no route, because Node rejects it. */
 export const reject = (hooks: PortHooks, error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    const allow = error.status === 405 && { allow: hooks.routesAt("*").methods.join(", ") }
-    const response = ErrorResponses.make(error, { connection: "close", ...allow })
+    // The path of an unknown method is unknown too, so name the methods of all paths.
+    const allow = hooks.routesAt("*").methods.join(", ")
+    const response = error.status === 405
+      ? ErrorResponses.make(
+        new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` }),
+        { connection: "close", allow }
+      )
+      : ErrorResponses.make(error, { connection: "close" })
     return hooks.finish(head, makeRequestContext(headerOf(head, "x-request-id"), startedAtNs), response)
   })
 

@@ -2,7 +2,7 @@
  * Reads a body, and checks that it is UTF-8 JSON within the size limit, without names that parsers could read
  * differently.
  */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Result } from "effect"
 import { type Headers, HttpServerRequest } from "effect/http"
 import {
   ExpectationFailed,
@@ -57,13 +57,30 @@ const expectedOf = (text: string): string | undefined => {
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
-    // Keep only this part of V8's message, because the rest can quote the body.
-    const [fault] = error instanceof Error
-      ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
-      : []
-    return fault === undefined ? "valid JSON" : `valid JSON (${fault})`
+    return `valid JSON (${describeFault(String(error), text)})`
   }
   return expectedOfNames(text)
+}
+
+const unexpected = /Unexpected token '.'/su
+
+/** Returns the cause and the position in V8's message. The rest of the message can quote the body. */
+const describeFault = (message: string, text: string): string => {
+  const [found] = unexpected.exec(message) ?? []
+  if (found !== undefined) return `${found} at position ${positionOfUnexpected(text, 0, text.length)}`
+  const [, cause = "malformed", position = ""] =
+    /: ([^"]*?)(?: (?:in|of) JSON.*?)?( at position \d+|$)/.exec(message) ?? []
+  return cause + position
+}
+
+/** V8's message for an unexpected token has no position, so bisects the text for the shortest part with that fault. */
+const positionOfUnexpected = (text: string, start: number, end: number): number => {
+  if (end - start < 2) return start
+  const middle = (start + end) >> 1
+  const part = Result.try(() => JSON.parse(text.slice(0, middle)))
+  return Result.isFailure(part) && unexpected.test(String(part.failure))
+    ? positionOfUnexpected(text, start, middle)
+    : positionOfUnexpected(text, middle, end)
 }
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g

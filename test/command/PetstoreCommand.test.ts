@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { runCommand } from "../support/CommandRun.ts"
+import { serve } from "../support/Process.ts"
 
 type Row = readonly [line: string, stdout: RegExp, stderr: RegExp]
 
@@ -14,6 +15,9 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["keys issue --name a\nb", /USAGE/, /--name: .*no control characters/s],
     ["keys issue --name a --per-minute 0", /USAGE/, /--per-minute: "0".*between 1 and 2147483647/s],
     ["keys issue --name a --expires-at soon", /USAGE/, /--expires-at: "soon".*a time like 2030-12-31T00:00:00Z/s],
+    ["keys issue --name ", /USAGE/, /--name\. Expected a name of 1 to 255 characters$/m],
+    ["keys issue --name a --per-day 1k", /USAGE/, /--per-day: "1k"\. Expected a whole number$/m],
+    ["keys rotate key_a --grace 1d", /USAGE/, /--grace: "1d"\. Expected seconds, such as 86400$/m],
     ["keys rotate key_a --grace -1", /USAGE/, /--grace: "-1".*between 0 and 2592000/s],
     ["keys show acme", /USAGE/, /To find it, run `petstore keys list --search`/],
     ["keys log --since yesterday", /USAGE/, /--since: "yesterday".*a time like 2030-12-31T00:00:00Z/s],
@@ -48,6 +52,25 @@ const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: Re
   ]
 }
 
+/** Responses of a service, and what the command prints for them. */
+const responses: ReadonlyArray<readonly [name: string, line: string, status: number, body: string, stderr: RegExp]> = [
+  [
+    "a new key of another version",
+    "keys issue --name a",
+    201,
+    "{}",
+    /^The service issued a key, .* of another version/
+  ],
+  ["a change of another version", "keys enable key_a", 200, "{}", /^The service carried out the request, .* keys log`/],
+  [
+    "an error about a field that is a flag",
+    "keys update key_a --plan enterprise",
+    400,
+    `{"code":"invalid_request","message":"Invalid request: body.limits: required on plan enterprise.","status":400}`,
+    /^Invalid request: --per-minute and --per-day: required on plan enterprise\.\n$/
+  ]
+]
+
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
     const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
@@ -61,6 +84,13 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
+  it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
+    Effect.gen(function*() {
+      const address = yield* serve((_request, response) => {
+        response.writeHead(status, { "content-type": "application/json", "x-request-id": "7" }).end(body)
+      })
+      yield* run(address, "1", line, /^$/, stderr)
+    }))
   describe.each(Object.entries(addresses))("exits with %s", (outcome, [stderr, each]) => {
     it.effect.each(each)("%s", (address) => run(address, outcome, "keys issue --name a", /^$/, stderr))
   })

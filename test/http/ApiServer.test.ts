@@ -85,7 +85,12 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a malformed header", request("GET /v1/pets", ["Bad Header: 1"]), {}, "(method, URL encoding or a header)"],
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
-    ["a comma in JSON", post([json], `{"name":"a",}`), {}, "body: expected valid JSON (at position 12)."],
+    [
+      "a comma in JSON",
+      post([json], `{"name":"a",}`),
+      {},
+      "body: expected valid JSON (Expected double-quoted property name at position 12)."
+    ],
     ["an invalid idempotency key", post([json, "Idempotency-Key: a b"], pet), {}, keyForm],
     ["a fragment", request("GET /v1/pets/1#a")],
     ["no Host", message("GET /v1/pets HTTP/1.1", [])],
@@ -100,9 +105,37 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a coding in HTTP/1.0", message("GET /v1/pets HTTP/1.0", [keepAlive, "Transfer-Encoding: gzip", "KEY"])],
     ["Content-Length with chunks", post([chunked], "0\r\n\r\n")]
   ],
-  "401 missing_api_key": [["no key to getPet", request("GET /v1/pets/1", []), noCredential]],
+  "401 missing_api_key": [
+    ["no key to getPet", request("GET /v1/pets/1", []), noCredential, "Send an API key as a bearer token: "],
+    ["a key alone", request("GET /v1/pets", ["Authorization: psk_x"]), {}, "Found Authorization without Bearer. Send"],
+    [
+      "an empty variable",
+      request("GET /v1/pets", ["Authorization: Bearer "]),
+      {},
+      "Found Authorization: Bearer without"
+    ],
+    [
+      "Basic",
+      request("GET /v1/pets", ["Authorization: Basic eA=="]),
+      {},
+      "Found Authorization without Bearer. Send"
+    ],
+    [
+      "another header",
+      request("GET /v1/pets", ["X-API-Key: psk_x"]),
+      {},
+      "Found X-API-Key. Send an API key as a bearer"
+    ],
+    ["a key in the URL", request("GET /v1/pets?api_key=psk_x", []), {}, "Found a key in the URL, which logs can show."]
+  ],
   "401 invalid_api_key": [
-    ["half a key", request("GET /v1/pets", [halfKey]), invalidToken, "The API key is incomplete or mistyped."]
+    ["half a key", request("GET /v1/pets", [halfKey]), invalidToken, "The API key is incomplete or mistyped."],
+    [
+      "an admin token",
+      request("GET /v1/pets", ["Authorization: Bearer adm_x"]),
+      invalidToken,
+      "An admin token works only on"
+    ]
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
@@ -118,7 +151,12 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "405 method_not_allowed": [
     ["TRACE", request("TRACE /v1/pets", []), ofPets],
     ["CONNECT", request("CONNECT localhost:80", []), ofPets],
-    ["an unknown method", request("BREW /v1/pets", []), ofPets, "BREW is not allowed here."],
+    [
+      "an unknown method",
+      request("BREW /v1/pets", []),
+      ofPets,
+      "BREW is not allowed here. Use one of GET, HEAD, POST, OPTIONS."
+    ],
     ["DELETE", request("DELETE /v1/pets/1"), ofPet, "DELETE is not allowed here. Use one of GET, HEAD, OPTIONS."],
     ["PATCH with a key", request("PATCH /v1/pets"), ofPets],
     ["PUT without a key", request("PUT /v1/pets", []), ofPets],

@@ -31,7 +31,11 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
     [Buffer.from([...Buffer.from(`{"categoryId":1,"name":"`), ...bytes, ...Buffer.from(`"}`)]), "UTF-8"] as const
   ),
   ["", "body: expected JSON, but the body is empty"],
-  ["{", "valid JSON"],
+  ["{", "valid JSON (Expected property name or '}' at position 1)."],
+  [`{"name":"Rex","categoryId":3,}`, "valid JSON (Expected double-quoted property name at position 29)."],
+  [`{"name":"Rex","tags":["a",],"categoryId":3}`, "valid JSON (Unexpected token ']' at position 26)."],
+  [`{"name":"Rex","categoryId":NaN}`, "valid JSON (Unexpected token 'N' at position 27)."],
+  [`{"name":"Unexpected token 'x', \n`, "valid JSON (Bad control character in string literal at position 31)."],
   ["null", "object"],
   ["[]", "object"],
   ["1", "object"],
@@ -53,7 +57,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"a","categoryId":1,"x":{"y":[1,{"a":1,"\\u0061":2}]}}`, names],
   [`{"name":"a","categoryId":1,"x":${"[".repeat(1_000)}${"]".repeat(1_000)}}`, levels],
   ["[".repeat(8_000) + "]".repeat(8_000), levels],
-  ["[".repeat(16_000), "expected valid JSON"]
+  ["[".repeat(16_000), "expected valid JSON (Unexpected end)."]
 ]
 
 /** Invalid values in a path or a query, separated by spaces, and the message for them. */

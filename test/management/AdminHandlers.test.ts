@@ -31,8 +31,12 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
   [{ plan: "enterprise" }, "body.limits: required on plan enterprise"],
   [{ expiresAt: "2020-01-01" }, "body.expiresAt: expected a time in the future"],
   [{ expiresAt: "tomorrow" }, "body.expiresAt: expected a time like"],
-  [{ expiresat: null }, "body.expiresat"],
-  [{ revokedAt: null }, "body.revokedAt"]
+  [{ expiresat: null }, "body.expiresat: unknown field (did you mean expiresAt?)."],
+  [{ expires_at: null, x: 1 }, "body.expires_at: unknown field (did you mean expiresAt?); body.x: unknown field."],
+  [{ plan: "enterprise", limits: { ...ownLimits, perHuor: 1 } }, "body.limits.perHuor: unknown field."],
+  [{ plan: "enterprise", limits: { ...ownLimits, per_dya: 1 } }, "per_dya: unknown field (did you mean perDay?)."],
+  [{ revokedAt: null }, "body.revokedAt: unknown field."],
+  [Object.fromEntries(Array.from({ length: 12 }, (_, i) => [i, i])), "body.9: unknown field; and 2 more."]
 ]
 
 const invalidQueries = {
@@ -209,6 +213,8 @@ describeOnEach(servers, "Key operations", (it) => {
           assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", parameter)
         }
       }
+      const misspelled = yield* admin("GET", "/keys?statee=active")
+      assertError(misspelled, 400, "invalid_request", "query.statee: unknown parameter (did you mean state?).")
       const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
       const change = (body: unknown, of = id) => admin("PATCH", `/keys/${of}`, body)
       for (const [body, message] of invalidChanges) {
