@@ -56,15 +56,20 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
   )
 
 /**
- * Runs the statements of `write` on one connection. After a failover, a session can stay on the old primary, which is
- * now read-only. If `write` fails for that reason, ends its session. A pooler would keep using it.
+ * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for that reason,
+ * runs it again on a reserved connection, whose session ends if it is read-only too. A pooler would keep using it.
  */
-export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
-  Effect.scoped(Effect.flatMap(sql.reserve, (connection) =>
-    Effect.tapError(
-      write,
-      (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
-    ).pipe(Effect.provideService(sql.transactionService, [connection, 0]))))
+export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
+  const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)
+  const onOneConnection = Effect.flatMap(
+    sql.reserve,
+    (connection) =>
+      Effect.tapError(write, (error) => isReadOnly(error) ? endSession : Effect.void).pipe(
+        Effect.provideService(sql.transactionService, [connection, 0])
+      )
+  )
+  return Effect.catchIf(write, isReadOnly, () => Effect.scoped(onOneConnection))
+}
 
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
   causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))

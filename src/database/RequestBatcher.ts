@@ -81,20 +81,19 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer for all calls instead of one for each call. Before a call fails, the event loop reads what has arrived.
+  // One timer for all calls instead of one for each. Before a call fails, the event loop reads what has arrived.
   let elapsedMs = 0
-  const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => deadlineMs <= elapsedMs
-  const failCalls = (isFailed: (call: Call<A, B, E>) => boolean) => {
-    for (const call of [queued, ...running.values()].flat()) if (isFailed(call)) call.complete?.(unavailable)
+  const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
+  const failLateCalls = (): void => {
+    for (const call of [queued, ...running.values()].flat()) if (isLate(call)) call.complete?.(unavailable)
+    queued = queued.filter((call) => !isLate(call))
   }
   const tick = Effect.gen(function*() {
     if (queued.length + running.size === 0) yield* hasQueued.await
     const startedAt = clock.monotonicTimeNanosUnsafe()
     yield* Effect.sleep(tickMs)
-    failCalls(isLate)
-    queued = queued.filter((call) => !isLate(call))
-    for (const [batch, calls] of running) {
-      if (!calls.every(isLate)) continue
+    failLateCalls()
+    for (const [batch] of Array.from(running).filter(([, calls]) => calls.every(isLate))) {
       running.delete(batch)
       batch.interruptUnsafe()
       yield* Effect.logError(`A database statement failed: ${name} took longer than ${Duration.format(timeout)}`)
@@ -107,7 +106,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
       isClosed = true
-      failCalls(() => true)
+      failLateCalls()
     })
   )
 

@@ -5,12 +5,7 @@ import { callTimeout } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 import * as RequestBatcher from "./RequestBatcher.ts"
 
-interface Options<A, B, E> {
-  readonly name: string
-  /** The maximum number of items for one `run`. */
-  readonly size: number
-  readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
-}
+type Options<A, B, E> = Omit<Parameters<typeof RequestBatcher.make<A, B, E>>[0], "concurrency" | "timeout">
 
 /** Two batches run at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>

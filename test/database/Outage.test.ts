@@ -1,7 +1,7 @@
 /** Tests which errors of the database are outages, how long a start waits, and which sessions end. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
+import { Cause, Clock, ConfigProvider, type Duration, Effect, Exit, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -67,24 +67,28 @@ describe("A start", () => {
     }))
 })
 
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("After a failed write", () => {
-  it.live("exactly the session that is read-only ends, even if the pool has lent another one since", () =>
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails on a read-only session", () => {
+  it.live.each<readonly [title: string, delay: Duration.Input, succeeds: boolean]>([
+    ["ends that session if the pool lends it again", 0, false],
+    ["succeeds on another session that the pool lends, and ends none", "400 millis", true]
+  ])("%s", ([, delay, succeeds]) =>
     Effect.gen(function*() {
       const url = process.env.TEST_DATABASE_URL ?? ""
       const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 2 })
       const pid = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.2)`
       yield* Effect.replicateEffect(pid, 2, { concurrency: 2 })
-      const makeReadOnly = Effect.flatMap(
-        sql.reserve,
-        (session) => session.executeRaw("SET default_transaction_read_only = on", [])
-      )
+      const makeReadOnly = Effect.flatMap(sql.reserve, (session) =>
+        session.executeRaw("SET default_transaction_read_only = on", []))
       yield* Effect.scoped(makeReadOnly)
       const [readOnly] = yield* pid
-      // The other session is the one that the pool has lent last when the failed write ends.
-      const write = Effect.tapError(sql`CREATE TABLE never_created ()`, () => Effect.sleep("400 millis"))
-      const failed = Effect.flip(Outage.leaveReadOnlyServer(write, sql))
-      const [, [other]] = yield* Effect.all([failed, pid], { concurrency: 2 })
+      // After the delay, the other session is the one that the pool got back last.
+      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () =>
+        Effect.sleep(delay))
+      const written = Effect.exit(Outage.leaveReadOnlyServer(write, sql))
+      const [exit, [other]] = yield* Effect.all([written, pid], { concurrency: 2 })
+      assert.strictEqual(Exit.isSuccess(exit), succeeds)
+      const pids = succeeds ? [readOnly, other] : [other]
       const alive = sql`SELECT pid FROM pg_stat_activity WHERE pid IN (${readOnly?.pid}, ${other?.pid})`
-      assert.deepStrictEqual(yield* alive, [{ pid: other?.pid }])
+      assert.sameDeepMembers([...yield* alive], pids.map((row) => ({ pid: row?.pid })))
     }).pipe(Effect.provide(Reactivity.layer)))
 })
