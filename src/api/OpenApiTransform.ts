@@ -50,11 +50,10 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const resolve = (schema: JsonSchema): JsonSchema => schemas[schema.$ref?.split("/").at(-1) ?? ""] ?? schema
 
+  const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => examples?.[0]
+
   const exampleOf = (schema: JsonSchema): unknown => {
-    const fields = Records.map(resolve(schema).properties ?? {}, (field) => {
-      const { enum: values, examples = values } = resolve(field)
-      return examples?.[0]
-    })
+    const fields = Records.map(resolve(schema).properties ?? {}, (field) => valueOf(resolve(field)))
     return Records.filter(fields, Predicate.isNotUndefined)
   }
 
@@ -70,10 +69,8 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
     }
   }
 
-  for (
-    const operation of Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
-  ) {
-    if (operation === undefined) continue
+  const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
+  for (const operation of operations.filter(Predicate.isNotUndefined)) {
     // SPEC §5. `Auth` declares no `security`, because Effect's costs time in each request.
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
@@ -98,10 +95,6 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
     },
     security,
     paths: Records.mapKeys(derived.paths, (path) => path.slice(basePath.length)),
-    components: {
-      schemas,
-      headers,
-      securitySchemes
-    }
+    components: { schemas, headers, securitySchemes }
   }
 }
