@@ -33,6 +33,8 @@ const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPI
   }
 }
 
+const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => examples?.[0]
+
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
 /** Completes a document and removes `basePath` from its paths, because the servers of SPEC §1 end in it. */
@@ -49,8 +51,6 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 
   const resolve = (schema: JsonSchema): JsonSchema => schemas[schema.$ref?.split("/").at(-1) ?? ""] ?? schema
-
-  const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => examples?.[0]
 
   const exampleOf = (schema: JsonSchema): unknown => {
     const fields = Records.map(resolve(schema).properties ?? {}, (field) => valueOf(resolve(field)))

@@ -50,14 +50,16 @@ describe("The entry point of the contract", () => {
       assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, error])
     }).pipe(Effect.provide(Mock)))
 
-  it("reads a body before it validates the request, in exactly the endpoints that have a body", () => {
+  it("reads a body before it takes a slot and validates the request, in exactly the endpoints that have a body", () => {
     const onEndpoint = (
       { endpoint: { middlewares, path, payload } }: { readonly endpoint: Http.HttpApiEndpoint.Top }
     ) => {
-      const order = [...middlewares].flatMap(({ key }) => /(?:Validation|RequestBody)$/.exec(key) ?? [])
-      // Middleware that is added later runs first.
-      const expected = [...path === "/admin/session" ? [] : ["Validation"], ...payload.size > 0 ? ["RequestBody"] : []]
-      assert.deepStrictEqual(order, expected, path)
+      const order = [...middlewares].flatMap(({ key }) =>
+        /(?:Validation|ConcurrencyLimit|RequestBody)$/.exec(key) ?? []
+      )
+      // Middleware that is added later runs first, so a body takes a slot only once it has arrived.
+      if (payload.size > 0) assert.deepStrictEqual(order, ["Validation", "ConcurrencyLimit", "RequestBody"], path)
+      else assert.notInclude(order, "RequestBody", path)
     }
     HttpApi.reflect(PetstoreApi, { onGroup() {}, onEndpoint })
     HttpApi.reflect(Contract.AdminApi, { onGroup() {}, onEndpoint })
