@@ -4,7 +4,7 @@ import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { makeTransform } from "./OpenApiTransform.ts"
-import { Validation } from "./OperationMiddleware.ts"
+import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 /** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
@@ -46,8 +46,8 @@ parameters of lists.`
 
 /** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
-  .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
-  .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
+  .add(AuditGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
+  .add(KeysGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
