@@ -56,13 +56,11 @@ export const noSuchPath = (routesAt: RoutesAt): NotFound => {
   return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
 }
 
-/** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
+/** Suggests the path without trailing slashes, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")
-  const lowerCased = trimmed.replace(/^(?:\/[^/]+){1,2}/, (start) => start.toLowerCase())
-  const similar = [trimmed, lowerCased].find((each) => each.startsWith("/") && routesAt(each).methods.length > 0)
-  return similar !== undefined
-    ? new NotFound({ message: `No such path. Use ${similar}.` })
+  return trimmed.startsWith("/") && routesAt(trimmed).methods.length > 0
+    ? new NotFound({ message: `No such path. Use ${trimmed}.` })
     : noSuchPath(routesAt)
 }
