@@ -48,9 +48,15 @@ const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringify(text) : `"${text}"`
 
 /** Hot path: writes the same JSON as the encoder that `exactJson` derives from the schema, over ten times as fast. */
-const petText = (pet: Pet): string =>
-  `{"id":${pet.id},"name":${quote(pet.name)},"categoryId":${pet.categoryId}` +
-  (pet.status === undefined ? "}" : `,"status":"${pet.status}"}`)
+const petText = (pet: Pet): string => {
+  const text: { readonly [Field in keyof Pet]-?: string } = {
+    id: `{"id":${pet.id}`,
+    name: `,"name":${quote(pet.name)}`,
+    categoryId: `,"categoryId":${pet.categoryId}`,
+    status: pet.status === undefined ? "}" : `,"status":"${pet.status}"}`
+  }
+  return text.id + text.name + text.categoryId + text.status
+}
 
 const petsText = (pets: ReadonlyArray<Pet>): string => {
   let text = ""
