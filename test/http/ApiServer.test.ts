@@ -359,7 +359,11 @@ it.effect("getPet announces its deprecation, and returns 410 to authenticated re
     assertError(missing, 404, "not_found")
     for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
     yield* TestClock.adjust(1)
-    for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
+    for (const path of ["/v1/pets/1", "/v1/pets/x"]) {
+      const gone = yield* get(path)
+      assertError(gone, 410, "gone")
+      assert.include(gone.text, "Use GET /v1/pets.")
+    }
     assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
     const listed = yield* get("/v1/pets")
     assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
