@@ -4,7 +4,7 @@ import { SecureRandom } from "effect/crypto"
 import { type AuditValues, valuesOf } from "../api/Audit.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
-import { limitsOf } from "../api/Keys.ts"
+import { keyStateOf, limitsOf } from "../api/Keys.ts"
 import { type IfMatch, isMatch } from "../api/KeysGroup.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
@@ -82,7 +82,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       if (secret === undefined) return { keys: [] }
       const { endsAt, keyId } = secret
       const found = yield* store.list({ ...selection, ids: [keyId] }, now)
-      const works = (key: ApiKey) => isWorking(key, endsAt, now.epochMilliseconds)
+      const works = (key: ApiKey) => keyStateOf(key, now) === "active" && !hasEnded(endsAt, now)
       return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
     const { items: keys, last } = cutPage(yield* store.list(selection, now), limit)
@@ -126,7 +126,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
-      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* Effect.fromResult(invalidExpiry)
+      if (hasEnded(expiresAt, createdAt)) return yield* Effect.fromResult(invalidExpiry)
       const keyLimits = yield* Effect.fromResult(checkedLimits(plan, limits))
       const secret = yield* newSecret
       const key: ApiKey = {
@@ -157,7 +157,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
         // Reject a past expiry only if it is new, so that other fields of an expired key can be changed.
-        if (!Equal.equals(expiresAt, key.expiresAt) && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
+        if (!Equal.equals(expiresAt, key.expiresAt) && hasEnded(expiresAt, now)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(
           isUnchanged ? Result.succeed(key.limits) : checkedLimits(plan, limits),
@@ -170,7 +170,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       const secret = yield* newSecret
       const rotated = yield* changeKey("rotate", id, ifMatch, (key, now, workingSecrets) => {
         const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
-        if (hasEnded(key.expiresAt, now.epochMilliseconds)) return conflict(`Key ${id} has expired.`)
+        if (hasEnded(key.expiresAt, now)) return conflict(`Key ${id} has expired.`)
         if (formerEnd !== null && workingSecrets >= maxWorkingSecrets) {
           return conflict(
             `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
@@ -198,10 +198,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   return Context.make(ApiKeys, apiKeys).pipe(Context.add(KeyVerifier.KeyVerifier, verifier))
 })
 
-const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
-
-const isWorking = ({ enabled, expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
-  enabled && revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
+const hasEnded = (at: DateTime.Utc | null, now: DateTime.Utc): boolean =>
+  at !== null && DateTime.isLessThanOrEqualTo(at, now)
 
 const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Limits, InvalidRequest> =>
   Result.mapError(

@@ -64,8 +64,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const pendingBans = yield* WriteBehind.make({
     table: "audit_log",
     interval: "500 millis",
-    write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()]),
-    warning: "Bans cannot be recorded in the audit log"
+    write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()])
   })
   return AuditLog.of({
     append: Effect.fnUntraced(function*(action, keyId, before, after) {

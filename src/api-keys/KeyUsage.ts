@@ -51,11 +51,9 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     interval: "2 seconds",
     // Enough for 1,000 keys in a database outage of 100 minutes: each key in use adds one entry a minute.
     maxPending: 100_000,
-    maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     // If a write fails although it was committed, its retry counts the same requests twice.
-    write: (counts) => store.add(counts.values()),
-    warning: "The usage of keys cannot be stored"
+    write: (counts) => store.add(counts.values())
   })
 
   return KeyUsage.of({

@@ -45,8 +45,7 @@ const make = Effect.gen(function*() {
     table: "rate_limits",
     // Write counts every 500 ms. If all are written within 500 ms, a crash loses at most the last second of counts.
     interval: "500 millis",
-    write: save,
-    warning: "Counts of requests cannot be stored in the database"
+    write: save
   })
   yield* Expiry.deleteExpired({
     table: "rate_limits",
