@@ -20,14 +20,11 @@ import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
 
-const redisRateLimiter = Layer.unwrap(
-  Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
-)
-
-const rateLimiter = Layer.unwrap(Effect.map(
-  Config.option(Settings.redisUrl.config),
-  Option.match({ onNone: () => SqlRateLimiter.layer, onSome: () => redisRateLimiter })
-))
+const rateLimiter = Layer.unwrap(Effect.gen(function*() {
+  const redisUrl = yield* Config.option(Settings.redisUrl.config)
+  if (Option.isNone(redisUrl)) return SqlRateLimiter.layer
+  return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
+}))
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
   Layer.provideMerge(Database.layer),

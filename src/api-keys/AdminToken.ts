@@ -1,5 +1,5 @@
 import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Result } from "effect"
-import { join, resolve } from "node:path"
+import { resolve } from "node:path"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
@@ -9,14 +9,13 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.file}: expected ${Settings.adminToken.form}. Remove the file and restart: the service makes a new token`
 }
 
-export const adminTokenPlace = Effect.gen(function*() {
-  if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
-  return resolve(yield* Settings.dataDir.config, adminTokenFile)
-})
-
 const minLength = 16
 
-export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
+export class AdminToken extends Context.Service<AdminToken, {
+  /** The name of the setting, or the path of the file. */
+  readonly source: string
+  readonly token: Redacted.Redacted
+}>()("petstore/AdminToken") {
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -29,7 +28,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           `${source} is unsafe: use at least ${minLength} characters, or a client of the management port may guess it`
         )
       }
-      return token
+      return { source, token }
     })
   )
 }
@@ -37,7 +36,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
 const readFile = Effect.gen(function*() {
   const fs = yield* FileSystem.FileSystem
   const directory = yield* dataDirectory
-  const file = join(directory, adminTokenFile)
+  const file = resolve(directory, adminTokenFile)
   const text = yield* createFile(file).pipe(
     Effect.andThen(restrictMode(file)),
     Effect.andThen(fs.readFileString(file)),

@@ -4,7 +4,7 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { resolve } from "node:path"
-import { adminTokenPlace } from "../api-keys/AdminToken.ts"
+import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
@@ -77,16 +77,16 @@ const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortH
 
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
-  const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
+  const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   const directory = resolve(yield* Settings.dataDir.config)
   // The command finds the service by these variables, which the operator's shell may not have.
   const variables = [
     address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
-    place !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
+    source !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
   ].join("")
   yield* Effect.annotateLogs(
-    Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
+    Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion }
   )
   yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)

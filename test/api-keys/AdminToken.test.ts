@@ -13,7 +13,7 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 const readToken = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
   const lines = new Array<string>()
   const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))
-  const token = yield* AdminToken.pipe(
+  const { token } = yield* AdminToken.pipe(
     Effect.provide(Layer.provide(AdminToken.layer, [random, NodeFileSystem.layer, Logger.layer([logger])])),
     Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env))
   )
