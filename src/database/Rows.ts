@@ -1,8 +1,6 @@
-import { Data, Effect, Schema } from "effect"
+import { Effect, Schema } from "effect"
 import { SqlSchema } from "effect/sql"
 import { describeIssue } from "../api/Text.ts"
-
-class InvalidRow extends Data.TaggedError("InvalidRow")<{ readonly message: string }> {}
 
 /** Decodes the rows of a statement. An invalid row is a defect whose message names the table and the column. */
 export const decode = <Row extends Schema.Constraint, E, R>(
@@ -13,6 +11,6 @@ export const decode = <Row extends Schema.Constraint, E, R>(
   SqlSchema.findAll({ Request: Schema.Void, Result: Row, execute: () => statement })(undefined).pipe(
     Effect.catchIf(Schema.isSchemaError, ({ issue }) => {
       const place = describeIssue(issue, ([, ...column]) => [table, ...column].join("."))
-      return Effect.die(new InvalidRow({ message: `The database has an invalid row: ${place}` }))
+      return Effect.die(new Error(`The database has an invalid row: ${place}`))
     })
   )
