@@ -1,4 +1,4 @@
-/** How SQL statements write and read the fields of a pet. Names are quoted, so a field can have the name of a keyword. */
+/** How SQL statements write and read the fields of a pet. Quoted names allow a field with the name of a keyword. */
 import { type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
 
 const columns = {
