@@ -1,17 +1,12 @@
 /** Tests that requests see the references that layers around the service set. */
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, ErrorReporter, Layer, Metric } from "effect"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
-import { memory } from "../support/Databases.ts"
+import { memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
 const broken = new Error("broken")
 
-const brokenPets = Layer.succeed(PetRepository, {
-  list: () => Effect.die(broken),
-  create: () => Effect.die(broken),
-  find: () => Effect.die(broken)
-})
+const brokenPets = memoryWith(() => ({ list: () => Effect.die(broken) }))
 
 it.live("An ErrorReporter and a metric registry around the service get the failures of operations on pets", () => {
   const registry = new Map()
@@ -26,7 +21,7 @@ it.live("An ErrorReporter and a metric registry around the service get the failu
     const requests = metrics.find(({ id }) => id === "http.server.request.duration")
     assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
   }).pipe(Effect.provide(Layer.provide(
-    service(Layer.merge(memory, brokenPets)),
+    service(brokenPets),
     Layer.mergeAll(
       ErrorReporter.layer([reporter]),
       Layer.succeed(Metric.MetricRegistry, registry),
