@@ -1,4 +1,4 @@
-/** How SQL statements write and read the fields of a pet. Quoted names allow a field with the name of a keyword. */
+/** How SQL writes and reads the fields of a pet. Names are quoted, so that a field can be a word of SQL. */
 import { type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
 
 const columns = {

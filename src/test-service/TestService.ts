@@ -64,12 +64,14 @@ export const layerFaultyPets = Layer.effect(
   Effect.gen(function*() {
     const { isUnavailable } = yield* Faults
     const pets = yield* PetRepository
-    const ifAvailable = <A, E>(effect: Effect.Effect<A, E>) =>
-      Effect.andThen(Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable)), effect)
-    return PetRepository.of({
-      list: (selection) => ifAvailable(pets.list(selection)),
-      create: (pet, idempotency) => ifAvailable(pets.create(pet, idempotency)),
-      find: (id) => ifAvailable(pets.find(id))
+    const failIfUnavailable = Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable))
+    return new Proxy(pets, {
+      get: (_, name) => {
+        const run: unknown = Reflect.get(pets, name)
+        if (typeof run !== "function") return run
+        return (...args: ReadonlyArray<unknown>) =>
+          Effect.andThen(failIfUnavailable, Effect.suspend(() => Reflect.apply(run, pets, args)))
+      }
     })
   })
 )

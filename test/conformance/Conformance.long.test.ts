@@ -28,8 +28,8 @@ const checksOf = (document: Json, responses: Json) => {
     const response: Json | undefined = responses[operationId][status]
     assert.isDefined(response, `status ${status} is documented`)
     // A random id can have no pet (404), and a random Idempotency-Key can repeat with another pet (422).
-    const expected = operationId === "getPet" ? [200, 404] : sent["Idempotency-Key"] ? [201, 422] : [200, 201]
-    assert.include(wrong === undefined ? expected : [400], status)
+    const isExpected = wrong !== undefined ? /400/ : sent["Idempotency-Key"] ? /2..|404|422/ : /2..|404/
+    assert.match(String(status), isExpected)
 
     const [[type, content]] = Object.entries<Json>(response?.content) as [[string, Json]]
     assert.strictEqual(headers.get("content-type"), type)
@@ -73,10 +73,9 @@ describe("The service", () => {
         return response.status
       }
       yield* Effect.promise(async () => {
-        assert.sameMembers(Object.keys(responses), ["listPets", "createPet", "getPet"])
-
         // Boundaries: one request for each possible error.
         assert.isAbove(boundaries.length, 40)
+        assert.sameMembers([...new Set(boundaries.map(({ operationId }) => operationId))], Object.keys(responses))
         for (const request of boundaries) await check(request)
 
         // Random: valid and invalid requests, ten at a time.

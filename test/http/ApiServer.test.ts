@@ -1,9 +1,11 @@
 /** Responses of the API port over sockets: client errors, headers, shutdown, CORS and pipelining. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Ref } from "effect"
+import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import { randomUUID } from "node:crypto"
 import { setImmediate } from "node:timers/promises"
+import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
@@ -28,13 +30,20 @@ const post = (fields: ReadonlyArray<string>, body: string) => create(body, ["Con
 const pet = `{"name":"a","categoryId":12}`
 const petInChunks = `${pet.length.toString(16)}\r\n${pet}\r\n0\r\n\r\n`
 const long = "x".repeat(17_000)
-const ofPets = { allow: "GET, HEAD, POST, OPTIONS" }
-const ofPet = { allow: "GET, HEAD, OPTIONS" }
+const { paths } = OpenApi.fromApi(PetstoreApi)
+const allow = (...items: ReadonlyArray<object | undefined>) => {
+  const methods = items.flatMap((item = {}) => Object.keys(item)).join().toUpperCase().replace("GET", "GET, HEAD")
+  return { allow: [...new Set(`${methods},OPTIONS`.split(/, ?/))].join(", ") }
+}
+const [ofServer, ofPets, ofPet] = [allow(...Object.values(paths)), allow(paths["/pets"]), allow(paths["/pets/{petId}"])]
+const ofPage = { allow: "GET, HEAD, OPTIONS" }
 const deprecated = {
   deprecation: "@1795219200",
   sunset: "Thu, 05 Dec 2030 00:00:00 GMT",
   link: `</v1/pets>; rel="successor-version"`
 }
+/** An unsupported method has the headers of the only operation of its path. */
+const deprecatedPath = Object.keys(paths["/pets/{petId}"] ?? {}).length === 1 ? deprecated : {}
 
 const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
@@ -74,7 +83,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "204": [
     ["OPTIONS", request("OPTIONS /v1/pets", []), ofPets],
     ["OPTIONS of getPet", request("OPTIONS /v1/pets/1", []), ofPet],
-    ["OPTIONS of the server", request("OPTIONS *", []), ofPets],
+    ["OPTIONS of the server", request("OPTIONS *", []), ofServer],
     ["a preflight of an allowed origin", request("OPTIONS /v1/pets", preflight), { ...allowed(shop), ...accepted }]
   ],
   "400 invalid_request": [
@@ -150,18 +159,18 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "405 method_not_allowed": [
     ["TRACE", request("TRACE /v1/pets", []), ofPets],
-    ["CONNECT", request("CONNECT localhost:80", []), ofPets],
+    ["CONNECT", request("CONNECT localhost:80", []), ofServer],
     [
       "an unknown method",
       request("BREW /v1/pets", []),
-      ofPets,
-      "BREW is not allowed here. Use one of GET, HEAD, POST, OPTIONS."
+      ofServer,
+      `BREW is not allowed here. Use one of ${ofServer.allow}.`
     ],
-    ["DELETE", request("DELETE /v1/pets/1"), ofPet, "DELETE is not allowed here. Use one of GET, HEAD, OPTIONS."],
+    ["DELETE", request("DELETE /v1/pets/1"), ofPet, `DELETE is not allowed here. Use one of ${ofPet.allow}.`],
     ["PATCH with a key", request("PATCH /v1/pets"), ofPets],
     ["PUT without a key", request("PUT /v1/pets", []), ofPets],
-    ["PUT of a document", request("PUT /openapi.json", []), ofPet],
-    ["an unsupported method of an encoded path", request("PUT /v1/%70ets/1", []), { ...ofPet, ...deprecated }]
+    ["PUT of a document", request("PUT /openapi.json", []), ofPage],
+    ["an unsupported method of an encoded path", request("PUT /v1/%70ets/1", []), { ...ofPet, ...deprecatedPath }]
   ],
   "413 payload_too_large": [
     ["a body that is announced as too large", request("POST /v1/pets", ["KEY", json, "Content-Length: 16385"])],

@@ -3,10 +3,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Fiber, Layer, Metric, Redacted } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
-import { InternalError, RateLimitExceeded } from "../../src/api/Errors.ts"
+import { InternalError, RateLimitExceeded, ServiceUnavailable } from "../../src/api/Errors.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { ApiKeys, layerMemory, layerService, layerTest, PetRepository, TestService } from "../../src/testing.ts"
+import { memoryWith } from "../support/Databases.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
 const never = { retry: { times: 0, maxWait: 0 } }
@@ -49,6 +50,17 @@ describe("TestService", () => {
       assert.strictEqual(error._tag === "PetstoreClientError" ? error.reason._tag : error._tag, tag)
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
+
+  it.effect("makes every function of the repository fail while the service is unavailable, and passes arguments on after", () =>
+    Effect.gen(function*() {
+      const [pets, service] = [yield* PetRepository, yield* TestService]
+      const { pet } = yield* pets.create(rex, { owner: "key_a", key: "a" })
+      yield* service.becomeUnavailable
+      const functions: ReadonlyArray<(...args: Array<never>) => Effect.Effect<unknown, unknown>> = Object.values(pets)
+      for (const run of functions) assert.instanceOf(yield* Effect.flip(run()), ServiceUnavailable)
+      yield* service.recover
+      assert.deepStrictEqual(yield* pets.create(rex, { owner: "key_a", key: "a" }), { pet, isReplay: true })
+    }).pipe(Effect.provide(layerTest(never))))
 
   it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
     let current = Redacted.make("psk_none")
@@ -113,11 +125,9 @@ describe("layerService", () => {
   it.effect("counts a request whose client is interrupted as 499", () =>
     Effect.gen(function*() {
       const started = yield* Deferred.make<void>()
-      const pets = Layer.succeed(PetRepository, {
-        list: () => Effect.andThen(Deferred.succeed(started, undefined), Effect.never),
-        create: () => Effect.never,
-        find: () => Effect.never
-      })
+      const pets = memoryWith(() => ({
+        list: () => Effect.andThen(Deferred.succeed(started, undefined), Effect.never)
+      }))
       yield* Effect.gen(function*() {
         const client = yield* HttpClient.HttpClient
         const { key } = yield* (yield* ApiKeys).issue({ name: "test", plan: "free" })
