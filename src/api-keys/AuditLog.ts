@@ -27,11 +27,6 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly after?: AuditPosition | undefined
 }
 
-export interface ListedEntries {
-  readonly entries: ReadonlyArray<StoredEntry>
-  readonly next?: AuditPosition
-}
-
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
   /** Runs an effect once the open transaction commits, or at once without a transaction. */
@@ -50,7 +45,9 @@ export class AuditLog extends Context.Service<AuditLog, {
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
-  list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
+  list(
+    selection: AuditSelection
+  ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
 }>()("petstore/AuditLog") {
   static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }

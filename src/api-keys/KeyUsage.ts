@@ -19,17 +19,17 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
-  readonly seconds: number
-  readonly since: DateTime.Utc
-}
-
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
   /** Returns the oldest intervals first, including expired ones that are not deleted yet. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(
-    selection: TopSelection,
+    selection: {
+      readonly by: UsageKind
+      readonly limit: number
+      readonly seconds: number
+      readonly since: DateTime.Utc
+    },
     pending: ReadonlyArray<KeyCounts>
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }

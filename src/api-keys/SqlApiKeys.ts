@@ -1,5 +1,5 @@
 import { DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { ApiKey } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
@@ -31,28 +31,21 @@ const pageStatement = (
   { after, ids, limit, order, plan, search, state }: StoreSelection,
   now: DateTime.Utc
 ) => {
-  const at = toDate(now)
   const [comparison, direction] = order === "newest" ? [sql.literal("<"), "DESC"] : [sql.literal(">"), "ASC"]
-  const conditions: Array<Statement.Fragment> = []
-  if (ids !== undefined) {
-    conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
-  }
-  if (after !== undefined) {
-    conditions.push(
-      sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`
-    )
-  }
-  if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
-  if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
-  if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
-  if (state === "active" || state === "disabled") {
-    conditions.push(sql`k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ${at})
-      AND k.enabled = ${state === "active"}`)
-  }
-  if (search !== undefined) {
-    conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
-      OR strpos(lower(k.name), lower(${search}::text)) > 0)`)
-  }
+  const keyState = sql`
+    CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= ${toDate(now)} THEN 'expired'
+      WHEN k.enabled THEN 'active' ELSE 'disabled' END`
+  const conditions = [
+    ...ids === undefined ? [] : [sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`],
+    ...after === undefined
+      ? []
+      : [sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`],
+    ...plan === undefined ? [] : [sql`k.plan = ${plan}`],
+    ...state === undefined ? [] : [sql`${keyState} = ${state}`],
+    ...search === undefined ? [] : [
+      sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0 OR strpos(lower(k.name), lower(${search}::text)) > 0)`
+    ]
+  ]
   return sql`
     SELECT ${sql.literal(columns)} FROM api_keys k
     WHERE ${sql.and(conditions)}

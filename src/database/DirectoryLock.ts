@@ -30,11 +30,11 @@ export const watchFile = (path: string): () => boolean => {
  */
 export const acquire = (
   directory: string
-): Effect.Effect<() => boolean, DataDirectoryInUse | DataDirectoryUnusable, Scope.Scope> => {
-  const path = join(directory, "lock")
-  const lock = Effect.acquireRelease(
+): Effect.Effect<() => boolean, DataDirectoryInUse | DataDirectoryUnusable, Scope.Scope> =>
+  Effect.acquireRelease(
     Effect.try({
       try: () => {
+        const path = join(directory, "lock")
         closeSync(openSync(path, "a", 0o600))
         const isHeld = watchFile(path)
         const file = new DatabaseSync(path)
@@ -53,6 +53,4 @@ export const acquire = (
           : new DataDirectoryUnusable({ directory, cause })
     }),
     ({ file }) => Effect.sync(() => file.close())
-  )
-  return Effect.map(lock, ({ isHeld }) => isHeld)
-}
+  ).pipe(Effect.map(({ isHeld }) => isHeld))

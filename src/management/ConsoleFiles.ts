@@ -14,12 +14,12 @@ const headers = {
 }
 
 const files = [
-  { path: "/", name: "index.html", contentType: "text/html; charset=utf-8" },
-  { path: "/console.js", name: "console.js", contentType: "text/javascript; charset=utf-8" },
-  { path: "/console.css", name: "console.css", contentType: "text/css; charset=utf-8" }
+  ["/", "index.html", "text/html"],
+  ["/console.js", "console.js", "text/javascript"],
+  ["/console.css", "console.css", "text/css"]
 ] as const
 
-export const paths: ReadonlyArray<string> = files.map(({ path }) => path)
+export const paths: ReadonlyArray<string> = files.map(([path]) => path)
 
 const notBuilt: CachedDocument.Document = {
   contentType: "text/plain; charset=utf-8",
@@ -28,19 +28,11 @@ const notBuilt: CachedDocument.Document = {
 
 const folder = join(import.meta.dirname, "../../dist/console")
 
-export const layer = Layer.unwrap(
-  Effect.map(
-    FileSystem.FileSystem,
-    ({ readFileString }) =>
-      Layer.mergeAll(...Array.map(files, ({ contentType, name, path }) => {
-        const document = Effect.map(
-          readFileString(join(folder, name)),
-          (content) => ({ contentType, content, headers })
-        )
-        return CachedDocument.serve(
-          path,
-          Effect.orElseSucceed(document, () => notBuilt)
-        )
-      }))
-  )
-)
+export const layer = Layer.unwrap(Effect.map(FileSystem.FileSystem, (fs) => {
+  const routes = Array.map(files, ([path, name, type]) => {
+    const read = fs.readFileString(join(folder, name))
+    const document = Effect.map(read, (content) => ({ contentType: `${type}; charset=utf-8`, content, headers }))
+    return CachedDocument.serve(path, Effect.orElseSucceed(document, () => notBuilt))
+  })
+  return Layer.mergeAll(...routes)
+}))
