@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
@@ -9,6 +10,7 @@ import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
+import { Readiness } from "./database/Readiness.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
@@ -18,20 +20,18 @@ import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
 
-const redisRateLimiter = Layer.unwrap(
-  Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
-)
+const rateLimiter = Layer.unwrap(Effect.gen(function*() {
+  const redisUrl = yield* Config.option(Settings.redisUrl.config)
+  if (Option.isNone(redisUrl)) return SqlRateLimiter.layer
+  return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
+}))
 
-const rateLimiter = Layer.unwrap(Effect.map(
-  Config.option(Settings.redisUrl.config),
-  Option.match({ onNone: () => SqlRateLimiter.layer, onSome: () => redisRateLimiter })
-))
-
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
   Layer.provideMerge(Database.layer),
   // Get the admin token first: if its file in `DATA_DIR` cannot be used, nothing is migrated.
   Layer.provideMerge(AdminToken.layer),
-  Layer.provideMerge(NodeCrypto.layerSecureRandom)
+  Layer.provideMerge(NodeCrypto.layerSecureRandom),
+  Layer.provide(NodeFileSystem.layer)
 )
 
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)

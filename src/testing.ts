@@ -3,6 +3,8 @@ import { ConfigProvider, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
+import { AuditLog } from "./api-keys/AuditLog.ts"
+import { KeyUsage } from "./api-keys/KeyUsage.ts"
 import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
@@ -60,7 +62,7 @@ export const layerService: Layer.Layer<
     })
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provide(GracefulShutdown.layer),
+    Layer.provide([GracefulShutdown.layer, AuditLog.layerMemory, KeyUsage.layerMemory]),
     Layer.provide(SecureRandom.layerWebCrypto),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie

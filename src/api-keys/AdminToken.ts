@@ -1,6 +1,5 @@
-import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
-import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Result } from "effect"
+import { resolve } from "node:path"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
@@ -10,14 +9,13 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.file}: expected ${Settings.adminToken.form}. Remove the file and restart: the service makes a new token`
 }
 
-export const adminTokenPlace = Effect.gen(function*() {
-  if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
-  return resolve(yield* Settings.dataDir.config, adminTokenFile)
-})
-
 const minLength = 16
 
-export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
+export class AdminToken extends Context.Service<AdminToken, {
+  /** The name of the setting, or the path of the file. */
+  readonly source: string
+  readonly token: Redacted.Redacted
+}>()("petstore/AdminToken") {
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -30,51 +28,44 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           `${source} is unsafe: use at least ${minLength} characters, or a client of the management port may guess it`
         )
       }
-      return token
+      return { source, token }
     })
   )
 }
 
 const readFile = Effect.gen(function*() {
+  const fs = yield* FileSystem.FileSystem
   const directory = yield* dataDirectory
-  const file = join(directory, adminTokenFile)
-  const newToken = `adm_${yield* randomText(32)}`
-  const temporarySuffix = yield* randomText(8)
-  const { mode, text } = yield* Effect.try({
-    try: () => {
-      createFile(file, newToken, temporarySuffix)
-      return { mode: restrictMode(file), text: readFileSync(file, "utf8") }
-    },
-    catch: (cause) => new DataDirectoryUnusable({ directory, cause })
-  })
-  if (mode !== undefined) {
-    yield* Effect.logWarning(
-      `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
-    )
-  }
+  const file = resolve(directory, adminTokenFile)
+  const text = yield* createFile(file).pipe(
+    Effect.andThen(restrictMode(file)),
+    Effect.andThen(fs.readFileString(file)),
+    Effect.mapError((cause) => new DataDirectoryUnusable({ directory, cause }))
+  )
   const parsed = Result.mapError(adminTokenForm.parse(text), () => new UnusableAdminToken({ file }))
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Makes the file inaccessible to other users. If they had access, returns the previous mode in octal. */
-const restrictMode = (file: string): string | undefined => {
-  const mode = statSync(file).mode & 0o777
-  if ((mode & 0o077) === 0) return undefined
-  chmodSync(file, 0o600)
-  return mode.toString(8).padStart(4, "0")
-}
+/** Makes the file inaccessible to other users. */
+const restrictMode = Effect.fnUntraced(function*(file: string) {
+  const fs = yield* FileSystem.FileSystem
+  const mode = (yield* fs.stat(file)).mode & 0o777
+  if ((mode & 0o077) === 0) return
+  yield* fs.chmod(file, 0o600)
+  yield* Effect.logWarning(
+    `${file} had mode ${mode.toString(8).padStart(4, "0")}, now 0600: ` +
+      "if other users of this machine may have read it, replace the token"
+  )
+})
 
 /** Creates `file` unless it exists. Processes that start together all use the token of the process that creates it. */
-const createFile = (file: string, token: string, temporarySuffix: string): void => {
-  if (existsSync(file)) return
+const createFile = Effect.fnUntraced(function*(file: string) {
+  const fs = yield* FileSystem.FileSystem
+  if (yield* fs.exists(file)) return
   // Write a temporary file, then link it to `file`. Linking is atomic, so no process reads half a token.
-  const temporaryFile = `${file}.${temporarySuffix}`
-  writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
-  try {
-    linkSync(temporaryFile, file)
-  } catch (error) {
-    if (!existsSync(file)) throw error
-  } finally {
-    unlinkSync(temporaryFile)
-  }
-}
+  const temporaryFile = `${file}.${yield* randomText(8)}`
+  yield* fs.writeFileString(temporaryFile, `adm_${yield* randomText(32)}\n`, { mode: 0o600 })
+  yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(
+    Effect.catchIf(({ reason }) => reason._tag === "AlreadyExists", () => Effect.void)
+  )
+})

@@ -1,18 +1,18 @@
 /** Issues, lists and changes API keys. `KeyVerifier.ts` verifies the API keys that requests send. */
-import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
+import { Context, DateTime, Duration, Effect, Equal, identity, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { type AuditValues, valuesOf } from "../api/Audit.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
-import { limitsOf } from "../api/Keys.ts"
+import { keyStateOf, limitsOf } from "../api/Keys.ts"
 import { type IfMatch, isMatch } from "../api/KeysGroup.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
 import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { memoryStore, positionOf } from "./ApiKeyStore.ts"
-import * as AuditLog from "./AuditLog.ts"
-import * as KeyUsage from "./KeyUsage.ts"
+import { AuditLog, differences } from "./AuditLog.ts"
+import { KeyUsage } from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
@@ -42,14 +42,11 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-  readonly audit: AuditLog.AuditLog
-  readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** An in-memory service for tests. It stores secrets in plain text. */
-  static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
-    const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
-    return yield* make({ store, audit, usage, hash: (secret) => secret })
-  }))
+  /** In-memory services for tests. Secrets are stored in plain text. */
+  static readonly layerMemory = Layer.effectContext(
+    Effect.flatMap(memoryStore, (store) => make({ store, hash: identity }))
+  ).pipe(Layer.provideMerge(Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)))
 }
 
 export const randomText = Effect.fnUntraced(function*(length: number) {
@@ -66,15 +63,12 @@ const hintOf = (secret: string): string => secret.slice(-4)
 const maxBan = Duration.hours(1)
 const maxWorkingSecrets = 5
 
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {
+export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   readonly store: ApiKeyStore
-  readonly audit: AuditLog.AuditStore
-  readonly usage: KeyUsage.UsageStore
   readonly hash: (secret: string) => string
 }) {
   const verifier = yield* KeyVerifier.make({ store, hash: hashSecret })
-  const audit = yield* AuditLog.make(stores.audit)
-  const usage = yield* KeyUsage.make(stores.usage)
+  const audit = yield* AuditLog
   const random = yield* SecureRandom.SecureRandom
 
   const list = Effect.fnUntraced(function*({ limit, secretHash, state, ...filter }: KeySelection) {
@@ -88,7 +82,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       if (secret === undefined) return { keys: [] }
       const { endsAt, keyId } = secret
       const found = yield* store.list({ ...selection, ids: [keyId] }, now)
-      const works = (key: ApiKey) => isWorking(key, endsAt, now.epochMilliseconds)
+      const works = (key: ApiKey) => keyStateOf(key, now) === "active" && !hasEnded(endsAt, now)
       return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
     const { items: keys, last } = cutPage(yield* store.list(selection, now), limit)
@@ -103,23 +97,19 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     details?: AuditValues
   ) {
     const now = yield* DateTime.now
-    const changed = yield* audit.record(
-      action,
-      (append) =>
-        store.change(id, now, (before, workingSecrets) =>
-          Result.gen(function*() {
-            if (!isMatch(ifMatch, before.version)) return yield* versionMismatch(before)
-            if (before.revokedAt !== null) return yield* conflict(`Key ${id} is revoked.`)
-            const result = yield* change(before, now, workingSecrets)
-            if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
-            const key = { ...result.key, version: before.version + 1 }
-            const after = { ...AuditLog.differences(key, before), ...details }
-            return { ...result, key, alongside: append(id, AuditLog.differences(before, key), after) }
-          }))
-    ).pipe(
-      // Evict the key from the cache even after a failure, because the transaction may have committed.
-      Effect.ensuring(Effect.sync(() => verifier.evict(id)))
-    )
+    const changed = yield* store.change(id, now, (before, workingSecrets) =>
+      Result.gen(function*() {
+        if (!isMatch(ifMatch, before.version)) return yield* versionMismatch(before)
+        if (before.revokedAt !== null) return yield* conflict(`Key ${id} is revoked.`)
+        const result = yield* change(before, now, workingSecrets)
+        if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
+        const key = { ...result.key, version: before.version + 1 }
+        const after = { ...differences(key, before), ...details }
+        return { ...result, key, alongside: audit.append(action, id, differences(before, key), after) }
+      })).pipe(
+        // Evict the key from the cache even after a failure, because the transaction may have committed.
+        Effect.ensuring(Effect.sync(() => verifier.evict(id)))
+      )
     return yield* orNotFound(id, changed)
   })
 
@@ -129,8 +119,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
   })
 
   const apiKeys = ApiKeys.of({
-    audit,
-    usage,
     list,
     find: (id) => Effect.flatMap(findAll([id]), (keys) => orNotFound(id, keys.get(id))),
     findAll,
@@ -138,7 +126,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
-      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* Effect.fromResult(invalidExpiry)
+      if (hasEnded(expiresAt, createdAt)) return yield* Effect.fromResult(invalidExpiry)
       const keyLimits = yield* Effect.fromResult(checkedLimits(plan, limits))
       const secret = yield* newSecret
       const key: ApiKey = {
@@ -154,10 +142,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
         revokedAt: null,
         lastUsedAt: null
       }
-      const existing = yield* audit.record(
-        "issue",
-        (append) => store.insert(key, hashSecret(secret), append(key.id, null, valuesOf(key)), idempotencyKey)
-      )
+      const entry = audit.append("issue", key.id, null, valuesOf(key))
+      const existing = yield* store.insert(key, hashSecret(secret), entry, idempotencyKey)
       if (existing !== undefined) {
         return yield* new Conflict({
           message: `Key ${existing} was issued with this Idempotency-Key. ` +
@@ -171,7 +157,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
         // Reject a past expiry only if it is new, so that other fields of an expired key can be changed.
-        if (!Equal.equals(expiresAt, key.expiresAt) && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
+        if (!Equal.equals(expiresAt, key.expiresAt) && hasEnded(expiresAt, now)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(
           isUnchanged ? Result.succeed(key.limits) : checkedLimits(plan, limits),
@@ -184,7 +170,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       const secret = yield* newSecret
       const rotated = yield* changeKey("rotate", id, ifMatch, (key, now, workingSecrets) => {
         const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
-        if (hasEnded(key.expiresAt, now.epochMilliseconds)) return conflict(`Key ${id} has expired.`)
+        if (hasEnded(key.expiresAt, now)) return conflict(`Key ${id} has expired.`)
         if (formerEnd !== null && workingSecrets >= maxWorkingSecrets) {
           return conflict(
             `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
@@ -212,10 +198,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
   return Context.make(ApiKeys, apiKeys).pipe(Context.add(KeyVerifier.KeyVerifier, verifier))
 })
 
-const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
-
-const isWorking = ({ enabled, expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
-  enabled && revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
+const hasEnded = (at: DateTime.Utc | null, now: DateTime.Utc): boolean =>
+  at !== null && DateTime.isLessThanOrEqualTo(at, now)
 
 const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Limits, InvalidRequest> =>
   Result.mapError(

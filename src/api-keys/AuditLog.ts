@@ -1,4 +1,4 @@
-import { Context, DateTime, Effect, Record } from "effect"
+import { Context, DateTime, Effect, identity, Layer, Record } from "effect"
 import {
   type AuditAction,
   type AuditEntry,
@@ -32,25 +32,27 @@ export interface ListedEntries {
   readonly next?: AuditPosition
 }
 
-export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
+export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
+  /** Runs an effect once the open transaction commits, or at once without a transaction. */
+  afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** Appends an entry. Must run in the transaction of the change, so that either both commit or neither does. */
-type Append = (
-  keyId: string,
-  before: AuditValues | null,
-  after: AuditValues | null
-) => Effect.Effect<void, ServiceUnavailable>
-
-export interface AuditLog {
-  /** Runs an action, which appends at most one entry to the audit log. If it succeeds, also logs that entry. */
-  record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
+export class AuditLog extends Context.Service<AuditLog, {
+  /** Appends an entry in the transaction of the action, so that both commit or neither does, and then logs it. */
+  append(
+    action: AuditAction,
+    keyId: string,
+    before: AuditValues | null,
+    after: AuditValues | null
+  ): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
+}>()("petstore/AuditLog") {
+  static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {
@@ -62,21 +64,14 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const pendingBans = yield* WriteBehind.make({
     table: "audit_log",
     interval: "500 millis",
-    write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()]),
-    warning: "Bans cannot be recorded in the audit log"
+    write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()])
   })
-  const auditLog: AuditLog = {
-    record: Effect.fnUntraced(function*(action, run) {
-      const [at, { address, operator }] = [yield* DateTime.now, yield* CurrentOperator]
-      let appended: NewEntry | undefined
-      const result = yield* run((keyId, before, after) =>
-        Effect.suspend(() => {
-          appended = { at, action, keyId, operator, address, before, after }
-          return store.append([appended])
-        })
-      )
-      if (appended !== undefined) yield* log(appended)
-      return result
+  return AuditLog.of({
+    append: Effect.fnUntraced(function*(action, keyId, before, after) {
+      const { address, operator } = yield* CurrentOperator
+      const entry = { at: yield* DateTime.now, action, keyId, operator, address, before, after }
+      yield* store.append([entry])
+      yield* store.afterCommit(log(entry))
     }),
     recordBan: ({ address, at, keyId, until }) =>
       Effect.suspend(() => {
@@ -92,8 +87,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
       const { items: entries, last } = cutPage(yield* store.list({ ...selection, limit: limit + 1 }), limit)
       return last === undefined ? { entries } : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }
     })
-  }
-  return auditLog
+  })
 })
 
 export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
@@ -104,6 +98,7 @@ export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
 export const memoryStore = Effect.sync((): AuditStore => {
   const entries: Array<StoredEntry> = []
   return {
+    afterCommit: identity,
     append: (added) =>
       Effect.sync(() => {
         for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })

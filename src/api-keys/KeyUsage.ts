@@ -1,5 +1,5 @@
 /** Counts the requests of each API key per minute and hour. Writes the counts to the database in the background. */
-import { Clock, DateTime, Effect } from "effect"
+import { Clock, Context, DateTime, Effect, Layer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -34,11 +34,13 @@ export interface UsageStore {
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-export interface KeyUsage {
+export class KeyUsage extends Context.Service<KeyUsage, {
   count(keyId: string, kind: UsageKind, atMs: number): void
   /** Includes the unwritten counts of this process, but not the unwritten counts of other processes. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
+}>()("petstore/KeyUsage") {
+  static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
 const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
@@ -49,14 +51,12 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     interval: "2 seconds",
     // Enough for 1,000 keys in a database outage of 100 minutes: each key in use adds one entry a minute.
     maxPending: 100_000,
-    maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     // If a write fails although it was committed, its retry counts the same requests twice.
-    write: (counts) => store.add(counts.values()),
-    warning: "The usage of keys cannot be stored"
+    write: (counts) => store.add(counts.values())
   })
 
-  const usage: KeyUsage = {
+  return KeyUsage.of({
     count: (keyId, kind, atMs) => {
       const minute = startOf(atMs, resolutions.minutes.seconds)
       pending.set(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
@@ -72,8 +72,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
       return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
     }, pending.betweenFlushes)
-  }
-  return usage
+  })
 })
 
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {

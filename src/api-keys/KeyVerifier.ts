@@ -47,8 +47,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   const pendingUses = yield* WriteBehind.make<string, SecretUse>({
     table: "api_keys",
     interval: "10 seconds",
-    write: store.recordUses,
-    warning: "The last use of keys cannot be recorded"
+    write: store.recordUses
   })
 
   const allow = (entry: KeyCache.Entry, onReject?: OnReject): Verification => {

@@ -1,27 +1,37 @@
-import { DateTime, Duration, Effect, Layer, Result } from "effect"
+import { DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { ApiKey } from "../api/Keys.ts"
+import { ApiKey } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
+import * as Rows from "../database/Rows.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import type { ApiKeyStore, SecretHolder, StoreSelection } from "./ApiKeyStore.ts"
 import { hashSecret } from "./SecretHash.ts"
-import { auditStore, usageStore } from "./SqlKeyHistory.ts"
+import * as SqlKeyHistory from "./SqlKeyHistory.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
+const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
 
-const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-  k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
-  k.last_used_at AS "lastUsedAt"`
+const time = Schema.DateTimeUtcFromDate
+const timeOrNull = Schema.NullOr(time)
+const times = { createdAt: time, expiresAt: timeOrNull, revokedAt: timeOrNull, lastUsedAt: timeOrNull }
+const KeyRow = Schema.Struct({ ...ApiKey.fields, ...times })
+const FormerSecretRow = Schema.Struct({ endsAt: time, lastUsedAt: timeOrNull })
+const IdRow = Schema.Struct({ id: ApiKey.fields.id })
+const OriginRow = Schema.Struct({ keyId: ApiKey.fields.id, endsAt: timeOrNull })
+
+const columns = `k.id, k.version, k.name, k.hint, k.plan, k.enabled,
+  json_build_object('perMinute', k.per_minute, 'perDay', k.per_day) AS limits, k.created_at AS "createdAt",
+  k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
 /** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
-export const pageStatement = (
+const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, ids, limit, order, plan, search, state }: StoreSelection,
   now: DateTime.Utc
-): Statement.Statement<KeyRow> => {
-  const at = DateTime.toDateUtc(now)
+) => {
+  const at = toDate(now)
   const [comparison, direction] = order === "newest" ? [sql.literal("<"), "DESC"] : [sql.literal(">"), "ASC"]
   const conditions: Array<Statement.Fragment> = []
   if (ids !== undefined) {
@@ -43,7 +53,7 @@ export const pageStatement = (
     conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
       OR strpos(lower(k.name), lower(${search}::text)) > 0)`)
   }
-  return sql<KeyRow>`
+  return sql`
     SELECT ${sql.literal(columns)} FROM api_keys k
     WHERE ${sql.and(conditions)}
     ${sql.literal(`ORDER BY k.created_at ${direction}, k.id COLLATE "C" ${direction} LIMIT ${limit}`)}`
@@ -61,44 +71,38 @@ const keyStore = Effect.gen(function*() {
             ${toDate(key.createdAt)}, ${toDate(key.expiresAt)}, ${idempotencyKey ?? null})
           ON CONFLICT (idempotency_key) DO NOTHING RETURNING 1`
         if (inserted.length === 0) {
-          const [existing] = yield* sql<{ readonly id: string }>`
-            SELECT id FROM api_keys WHERE idempotency_key = ${idempotencyKey ?? null}`
-          return existing?.id
+          const existing = sql`SELECT id FROM api_keys WHERE idempotency_key = ${idempotencyKey ?? null}`
+          return (yield* Rows.decode("api_keys", IdRow, existing))[0]?.id
         }
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
         yield* alongside
         return undefined
       })).pipe(withinDeadline),
 
-    list: (selection, now) =>
-      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), withinDeadline),
+    list: (selection, now) => withinDeadline(Rows.decode("api_keys", KeyRow, pageStatement(sql, selection, now))),
 
     formerSecrets: (id, now) =>
-      sql<{ readonly endsAt: Date; readonly lastUsedAt: Date | null }>`
-        SELECT expires_at AS "endsAt", last_used_at AS "lastUsedAt" FROM api_key_secrets
-        WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${DateTime.toDateUtc(now)} ORDER BY expires_at`
-        .pipe(
-          Effect.map((rows) =>
-            rows.map(({ endsAt, lastUsedAt }) => ({
-              endsAt: DateTime.fromDateUnsafe(endsAt),
-              lastUsedAt: toDateTime(lastUsedAt)
-            }))
-          ),
-          withinDeadline
-        ),
+      withinDeadline(Rows.decode(
+        "api_key_secrets",
+        FormerSecretRow,
+        sql`
+          SELECT expires_at AS "endsAt", last_used_at AS "lastUsedAt" FROM api_key_secrets
+          WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${toDate(now)} ORDER BY expires_at`
+      )),
 
-    findSecret: (sha256, now) =>
+    findSecret: (sha256, now) => {
       // If a secret was ended at once, `expires_at` is from the clock of the process that ended it, which may be ahead.
       // Return at most `now`, so that `endsAt` is not in the future.
-      sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
+      const origin = sql`
         SELECT key_id AS "keyId",
-          CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
+          CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
-        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), withinDeadline),
+      return Effect.map(withinDeadline(Rows.decode("api_key_secrets", OriginRow, origin)), ([first]) => first)
+    },
 
     findByHashes: (hashes) =>
       sql<
-        & Pick<KeyRow, "id" | "plan">
+        & Pick<ApiKey, "id" | "plan">
         & Limits
         & Required<Pick<SecretHolder, "endedBy">>
         & { readonly hash: string; readonly endsAt: Date | null }
@@ -124,22 +128,21 @@ const keyStore = Effect.gen(function*() {
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
-        const [row] = yield* sql<KeyRow>`
-          SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
-        if (row === undefined) return Result.succeed(undefined)
+        const locked = sql`SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
+        const [before] = yield* Rows.decode("api_keys", KeyRow, locked)
+        if (before === undefined) return Result.succeed(undefined)
         // Count in a second statement, after the lock is held. The snapshot of the statement that waited for the lock
         // can miss a rotation that was committed meanwhile.
         const working = yield* sql`
           SELECT FROM api_key_secrets
-          WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
-        const before = fromKeyRow(row)
+          WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${toDate(now)})`
         const result = change(before, working.length)
         if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
         const { alongside, formerEnd, key, secretHash } = result.success
         if (formerEnd !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
-              expires_at = LEAST(expires_at, ${DateTime.toDateUtc(formerEnd ?? now)}),
+              expires_at = LEAST(expires_at, ${toDate(formerEnd ?? now)}),
               is_ended = is_ended OR ${formerEnd === null}
             WHERE key_id = ${id} AND (expires_at IS NOT NULL OR ${secretHash !== undefined})`
         }
@@ -184,24 +187,6 @@ const keyStore = Effect.gen(function*() {
   return store
 })
 
-export const layer = Layer.effectContext(Effect.gen(function*() {
-  const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
-  return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
-}))
-
-type Instants = Readonly<Record<"expiresAt" | "revokedAt" | "lastUsedAt", Date | null>>
-interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan" | "enabled">, Limits, Instants {
-  readonly createdAt: Date
-}
-
-const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
-const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
-
-const fromKeyRow = ({ createdAt, expiresAt, lastUsedAt, perDay, perMinute, revokedAt, ...row }: KeyRow): ApiKey => ({
-  ...row,
-  limits: { perMinute, perDay },
-  createdAt: DateTime.fromDateUnsafe(createdAt),
-  expiresAt: toDateTime(expiresAt),
-  revokedAt: toDateTime(revokedAt),
-  lastUsedAt: toDateTime(lastUsedAt)
-})
+export const layer = Layer.effectContext(
+  Effect.flatMap(keyStore, (store) => ApiKeys.make({ store, hash: hashSecret }))
+).pipe(Layer.provideMerge(SqlKeyHistory.layer))

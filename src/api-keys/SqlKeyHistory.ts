@@ -1,22 +1,28 @@
-import { DateTime, Duration, Effect } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
-import type { AuditEntry } from "../api/Audit.ts"
-import type { UsageCounts } from "../api/Usage.ts"
+/** The audit log and the usage of keys, in SQL. */
+import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
+import { SqlClient } from "effect/sql"
+import { AuditEntry } from "../api/Audit.ts"
+import { KeyTotals } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
-import type { AuditSelection, AuditStore } from "./AuditLog.ts"
-import { resolutions, type UsageStore } from "./KeyUsage.ts"
+import * as Rows from "../database/Rows.ts"
+import * as AuditLog from "./AuditLog.ts"
+import * as KeyUsage from "./KeyUsage.ts"
 
-interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
-  readonly id: bigint
-  readonly at: Date
-}
+const AuditRow = Schema.Struct({ ...Struct.omit(AuditEntry.fields, ["keyName"]), at: Schema.DateTimeUtcFromDate })
+const BanRow = Schema.Struct({ keyId: AuditEntry.fields.keyId })
+const TotalsRow = Schema.Struct(Struct.omit(KeyTotals.fields, ["name", "plan"]))
+const UsageRow = Schema.Struct({
+  ...Struct.omit(TotalsRow.fields, ["keyId"]),
+  seconds: Schema.Int,
+  from: Schema.DateTimeUtcFromDate
+})
 
-export const auditPageStatement = (
+const auditPageStatement = (
   sql: SqlClient.SqlClient,
-  { action, after, key, limit, operator, since, until }: AuditSelection
-): Statement.Statement<AuditRow> => {
+  { action, after, key, limit, operator, since, until }: AuditLog.AuditSelection
+) => {
   const conditions = [
     ...key === undefined ? [] : [sql`key_id = ${key}`],
     ...operator === undefined ? [] : [sql`operator = ${operator}`],
@@ -27,16 +33,17 @@ export const auditPageStatement = (
       ? []
       : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
   ]
-  return sql<AuditRow>`
-    SELECT id, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
+  return sql`
+    SELECT id::float8, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
     WHERE ${sql.and(conditions)}
-    ORDER BY at DESC, id DESC LIMIT ${sql.literal(String(limit))}`
+    ORDER BY at DESC, audit_log.id DESC LIMIT ${sql.literal(String(limit))}`
 }
 
-export const auditStore = Effect.gen(function*() {
+const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* Outage.makeDeadline()
-  const store: AuditStore = {
+  const store: AuditLog.AuditStore = {
+    afterCommit: sql.afterCommit,
     append: (entries) =>
       sql`
         INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
@@ -44,18 +51,14 @@ export const auditStore = Effect.gen(function*() {
         FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
           at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
         )`.pipe(Effect.asVoid, Outage.toServiceUnavailable),
-    bannedSince: (since) =>
-      sql<{ readonly keyId: string }>`
+    bannedSince: (since) => {
+      const bans = sql`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log
         WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
-        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), withinDeadline),
-    list: (selection) =>
-      auditPageStatement(sql, selection).pipe(
-        Effect.map((rows) =>
-          rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
-        ),
-        withinDeadline
-      )
+      const rows = withinDeadline(Rows.decode("audit_log", BanRow, bans))
+      return Effect.map(rows, (found) => found.map(({ keyId }) => keyId))
+    },
+    list: (selection) => withinDeadline(Rows.decode("audit_log", AuditRow, auditPageStatement(sql, selection)))
   }
   yield* Expiry.deleteExpired({
     table: "audit_log",
@@ -69,8 +72,8 @@ export const auditStore = Effect.gen(function*() {
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* Outage.makeDeadline()
-  const { hours, minutes } = resolutions
-  const store: UsageStore = {
+  const { hours, minutes } = KeyUsage.resolutions
+  const store: KeyUsage.UsageStore = {
     // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
     add: (counts) =>
       sql`
@@ -87,21 +90,20 @@ export const usageStore = Effect.gen(function*() {
           rejected = key_usage.rejected + excluded.rejected,
           banned = key_usage.banned + excluded.banned
       `.pipe(Effect.asVoid),
-    read: (keyId) =>
-      sql<UsageCounts & { readonly seconds: number; readonly from: Date }>`
+    read: (keyId) => {
+      const intervals = sql`
         SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage
-        WHERE key_id = ${keyId} ORDER BY starts_at
-      `.pipe(
-        Effect.map((rows) => {
-          const of = (length: number) =>
-            rows.filter(({ seconds }) => seconds === length)
-              .map(({ seconds: _seconds, from, ...counts }) => ({ from: DateTime.fromDateUnsafe(from), ...counts }))
-          return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
-        }),
-        withinDeadline
-      ),
+        WHERE key_id = ${keyId} ORDER BY starts_at`
+      return Effect.map(withinDeadline(Rows.decode("key_usage", UsageRow, intervals)), (rows) => {
+        const of = (length: number) => rows.filter(({ seconds }) => seconds === length)
+        return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
+      })
+    },
     top: ({ by, limit, seconds, since }, pending) =>
-      sql<UsageCounts & { readonly keyId: string }>`
+      withinDeadline(Rows.decode(
+        "key_usage",
+        TotalsRow,
+        sql`
         SELECT key_id AS "keyId", sum(allowed)::float8 AS allowed, sum(rejected)::float8 AS rejected,
           sum(banned)::float8 AS banned
         FROM (
@@ -111,8 +113,8 @@ export const usageStore = Effect.gen(function*() {
           SELECT "keyId", allowed, rejected, banned FROM jsonb_to_recordset(${JSON.stringify(pending)}::text::jsonb)
             AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
         ) AS counts
-        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
-      `.pipe(withinDeadline)
+        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}`
+      ))
   }
   const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
     Expiry.deleteExpired({
@@ -126,3 +128,8 @@ export const usageStore = Effect.gen(function*() {
   yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
   return store
 })
+
+export const layer = Layer.merge(
+  Layer.effect(AuditLog.AuditLog, Effect.flatMap(auditStore, AuditLog.make)),
+  Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(usageStore, KeyUsage.make))
+)

@@ -33,7 +33,7 @@ export const errors = {
   MethodNotAllowed: ["method_not_allowed", 405, "The path does not support this method."],
   RequestTimeout: ["request_timeout", 408, "The request took too long to arrive."],
   Conflict: ["conflict", 409, "The resource is in a state that does not allow this."],
-  Gone: ["gone", 410, "This operation was removed. Use GET /v1/pets."],
+  Gone: ["gone", 410, "This operation was removed."],
   PreconditionFailed: ["precondition_failed", 412, "The resource's version does not match If-Match. Read it again."],
   PayloadTooLarge: ["payload_too_large", 413, `The body is larger than ${requestLimits.bodyBytes / 1024} KiB.`],
   UnsupportedMediaType: ["unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."],

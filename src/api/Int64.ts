@@ -5,6 +5,8 @@ import { documented } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
+const isInRange = Schema.isBetweenBigInt({ minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n })
+
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
 /** The error message for an invalid int64. `Infinity`, which JSON's 1e400 parses to, counts as out of range. */
@@ -57,7 +59,8 @@ export const int64 = (description?: string, example?: number) => {
     ...annotations,
     expected: range,
     toCodecJson: () => toJson({ type: "string", pattern: "^-?\\d+$", ...annotations }),
-    toCodecStringTree: () => toJson({ type: "integer", ...annotations })
+    toCodecStringTree: () => toJson({ type: "integer", ...annotations }),
+    toCodecArbitrary: () => Schema.link<bigint>()(Schema.BigInt.check(isInRange), SchemaTransformation.passthrough())
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 

@@ -1,6 +1,6 @@
 /** Declares the middleware of the operations. A server of the API, such as the service or a mock, implements it. */
 import { Context, Effect } from "effect"
-import { HttpApiMiddleware } from "effect/http-api"
+import { HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 import { describeIssue } from "./Text.ts"
@@ -61,12 +61,22 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
   error: Errors.serviceUnavailable
 }) {}
 
-/** Fails with 410 from the sunset date of a deprecated operation (SPEC §9.3). */
+/** Fails with 410 from the sunset of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** An endpoint's annotation: the headers of all responses at its path, except for errors that Node's parser finds. */
-export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
-  "petstore/api/PathHeaders"
-) {}
+/** An endpoint's annotation. `headers` are in all its responses, except for errors that Node's parser finds. */
+export class Deprecation extends Context.Service<Deprecation, {
+  readonly sunset: Date
+  /** The path of the operation that replaces it. */
+  readonly successor: string
+  readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
+}>()("petstore/api/Deprecation") {}
+
+/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). It needs the middleware `Sunset` too. */
+export const deprecate = (since: Date, sunset: Date, successor: string) => {
+  const link = `<${successor}>; rel="successor-version"`
+  const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }
+  return Context.add(OpenApi.annotations({ deprecated: true }), Deprecation, { sunset, successor, headers })
+}

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64 } from "./Int64.ts"
-import { ConcurrencyLimit, PathHeaders, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
+import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
 import { cursor, limit, linkHeader, linkOf, listLimit, nextOf } from "./Paging.ts"
 import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 
@@ -48,9 +48,15 @@ const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringify(text) : `"${text}"`
 
 /** Hot path: writes the same JSON as the encoder that `exactJson` derives from the schema, over ten times as fast. */
-const petText = (pet: Pet): string =>
-  `{"id":${pet.id},"name":${quote(pet.name)},"categoryId":${pet.categoryId}` +
-  (pet.status === undefined ? "}" : `,"status":"${pet.status}"}`)
+const petText = (pet: Pet): string => {
+  const text: { readonly [Field in keyof Pet]-?: string } = {
+    id: `{"id":${pet.id}`,
+    name: `,"name":${quote(pet.name)}`,
+    categoryId: `,"categoryId":${pet.categoryId}`,
+    status: pet.status === undefined ? "}" : `,"status":"${pet.status}"}`
+  }
+  return text.id + text.name + text.categoryId + text.status
+}
 
 const petsText = (pets: ReadonlyArray<Pet>): string => {
   let text = ""
@@ -123,26 +129,16 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
 
-/** The time from which `getPet` returns 410 (SPEC §4.3). */
-export const getPetSunset = new Date("2030-12-05T00:00:00Z")
-
-/** The deprecation headers of responses at the path of `getPet` (SPEC §4.3, §9.3, RFC 9745, RFC 8594). */
-export const getPetHeaders = {
-  deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
-  sunset: getPetSunset.toUTCString(),
-  link: `</v1/pets>; rel="successor-version"`
-}
-
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
   success: PetJson.annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 })
   .middleware(Sunset)
-  .annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
+  .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets"))
+  .annotateMerge(OpenApi.annotations({
     summary: "Get a pet",
-    description: "Will be removed on 5 December 2030. Use `GET /pets` instead, with or without the `status` filter.",
-    deprecated: true
+    description: "Will be removed on 5 December 2030. Use `GET /pets` instead, with or without the `status` filter."
   }))
 
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })

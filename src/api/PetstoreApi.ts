@@ -1,6 +1,7 @@
+import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { makeTransform } from "./OpenApiTransform.ts"
-import { Auth, ConcurrencyLimit, RateLimit, Validation } from "./OperationMiddleware.ts"
+import { Auth, ConcurrencyLimit, Deprecation, RateLimit, Validation } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
@@ -60,7 +61,10 @@ export class PetstoreApi extends HttpApi.make("petstore")
       securitySchemes: {
         bearerAuth: { type: "http", scheme: "bearer", description: "An API key: `psk_` and 38 letters and digits." }
       },
-      headersOf
+      headersOf: (status, { operationId }) => {
+        const endpoint = Object.values(PetsGroup.endpoints).find(({ identifier }) => identifier === operationId)
+        return headersOf(status, endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation))
+      }
     })
   }))
 {}

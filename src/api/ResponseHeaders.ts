@@ -1,6 +1,6 @@
 /** Response headers, for OpenAPI and CORS. The server sends `fixedHeaders` with every response. */
 import type { Headers } from "./OpenApiTransform.ts"
-import { getPetHeaders } from "./Pets.ts"
+import { Deprecation } from "./OperationMiddleware.ts"
 
 export const fixedHeaders = {
   "cache-control": "no-store",
@@ -55,18 +55,18 @@ const statusHeaders: Readonly<Record<string, Headers>> = {
   "503": { "Retry-After": waitSeconds }
 }
 
-const deprecationHeaders: Headers = {
-  "Deprecation": fixed("The time of the deprecation (RFC 9745).", getPetHeaders.deprecation),
-  "Sunset": fixed("The time of the removal (RFC 8594).", getPetHeaders.sunset),
-  "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
-}
+const deprecationHeaders = ({ headers }: Deprecation["Service"]): Headers => ({
+  "Deprecation": fixed("The time of the deprecation (RFC 9745).", headers.deprecation),
+  "Sunset": fixed("The time of the removal (RFC 8594).", headers.sunset),
+  "Link": fixed("The operation that replaces this one.", headers.link)
+})
 
 const statusesBeforeRouting = new Set(["408", "431"])
 
-export const headersOf = (status: string, { deprecated }: { readonly deprecated?: boolean }): Headers => ({
+export const headersOf = (status: string, deprecation: Deprecation["Service"] | undefined): Headers => ({
   ...commonHeaders,
   ...statusHeaders[status],
-  ...deprecated && !statusesBeforeRouting.has(status) && deprecationHeaders
+  ...deprecation && !statusesBeforeRouting.has(status) && deprecationHeaders(deprecation)
 })
 
 export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPorts, ...statusHeaders[status] })
@@ -75,7 +75,10 @@ const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"
 
 /** Response headers that scripts of other origins can read (CORS: `Access-Control-Expose-Headers`). */
 export const exposedHeaders: ReadonlyArray<string> = [
-  ...new Set([commonHeaders, deprecationHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
+  ...new Set([commonHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
+  "Deprecation",
   "Idempotent-Replayed",
-  "Location"
+  "Link",
+  "Location",
+  "Sunset"
 ].filter((name) => !browserHeaders.has(name.toLowerCase())).toSorted()

@@ -134,7 +134,7 @@ export const Settings = {
     "The time for which an idle connection stays open, in seconds. " +
       "It must be longer than the idle timeout of the proxy in front of the service."
   ),
-  maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 4_000)(
+  maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 2_000)(
     "The maximum number of open connections on each port. Further ones are closed at once."
   ),
   maxConnectionsPerAddress: withDefault("MAX_CONNECTIONS_PER_ADDRESS", wholeNumber(1, 1_000_000), 1_000)(

@@ -1,5 +1,5 @@
-import { Context, Data, Effect } from "effect"
-import { existsSync, mkdirSync } from "node:fs"
+import { Context, Data, Effect, FileSystem } from "effect"
+import { existsSync } from "node:fs"
 import { join } from "node:path"
 import { Settings } from "../config/Settings.ts"
 
@@ -28,10 +28,12 @@ export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) 
 export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
 export const dataDirectory = Effect.gen(function*() {
+  const { makeDirectory } = yield* FileSystem.FileSystem
   const directory = yield* Settings.dataDir.config
-  yield* Effect.try({
-    try: () => mkdirSync(directory, { mode: 0o700 }),
-    catch: (cause) => new DataDirectoryUnusable({ directory, cause })
-  }).pipe(Effect.catchIf(() => existsSync(directory), () => Effect.void))
+  yield* Effect.catchTag(
+    makeDirectory(directory, { mode: 0o700 }),
+    "PlatformError",
+    (cause) => cause.reason._tag === "AlreadyExists" ? Effect.void : new DataDirectoryUnusable({ directory, cause })
+  )
   return directory
 })

@@ -1,5 +1,5 @@
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, type FileSystem, Layer, Metric, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -172,7 +172,7 @@ const embedded = Layer.unwrap(Effect.gen(function*() {
 type Opened = ReturnType<typeof server> | typeof embedded
 
 export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
-  Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>>,
+  Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>, FileSystem.FileSystem>,
   Config.ConfigError
 > {
   const url = yield* databaseUrl

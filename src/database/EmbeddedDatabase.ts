@@ -33,14 +33,11 @@ const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
 
 const terminate = 0x58 // "X"
 
-/** Both functions throw `DataDirectoryLost` if another process may have taken over the data directory. */
-interface Ownership {
-  readonly checkBeforeStatement: () => void
-  readonly checkBeforeResponse: () => void
-}
-
-/** Replaces the socket of the PostgreSQL client. Passes complete messages of the wire protocol to PGlite. */
-const session = (database: PGlite, ownership: Ownership): Duplex => {
+/**
+ * Replaces the socket of the PostgreSQL client. Passes complete messages of the wire protocol to PGlite. `checkOwned`
+ * throws `DataDirectoryLost` if another process may have taken over the data directory.
+ */
+const session = (database: PGlite, checkOwned: () => void): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
 
@@ -57,9 +54,9 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     if (end === 0) return
     const messages = pending.subarray(0, end)
     pending = pending.subarray(end)
-    ownership.checkBeforeStatement()
+    checkOwned()
     const response = await database.execProtocolRaw(messages)
-    ownership.checkBeforeResponse()
+    checkOwned()
     socket.push(response)
   }
 
@@ -72,7 +69,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     construct(done) {
       // Reset the shared backend, which may still have the state of the previous session.
       callbackify(async () => {
-        ownership.checkBeforeStatement()
+        checkOwned()
         await database.exec("ROLLBACK")
         await database.exec("DISCARD ALL")
       })(done)
@@ -121,20 +118,16 @@ export const layer = (directory: string) =>
       }
       if (lost !== undefined) throw lost
     }
-    const checkLock = () => check(isHeld, "lock")
     const isOwned = () => lost === undefined && isHeld()
     const database = yield* open(path, isOwned)
     const controlFile = "pgdata/global/pg_control"
     const isControlFileUnchanged = DirectoryLock.watchFile(join(path, controlFile))
-    const ownership: Ownership = {
-      checkBeforeStatement: checkLock,
-      checkBeforeResponse: () => {
-        checkLock()
-        check(isControlFileUnchanged, controlFile)
-      }
+    const checkOwned = () => {
+      check(isHeld, "lock")
+      check(isControlFileUnchanged, controlFile)
     }
     const client = PgClient.layer({
-      stream: () => session(database, ownership),
+      stream: () => session(database, checkOwned),
       username: "postgres",
       database: "postgres",
       multiplex: true,
@@ -143,7 +136,7 @@ export const layer = (directory: string) =>
       idleTimeout: Duration.infinity
     })
     // Each statement checks that this process still owns the directory. Check every second too, in case none runs.
-    yield* Effect.try(ownership.checkBeforeResponse).pipe(
+    yield* Effect.try(checkOwned).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),
       Effect.forkScoped

@@ -35,8 +35,6 @@ const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
     SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
       AND application_name = current_setting('application_name')`
   yield* rejectUnless(others.length === 0, "DATABASE_URL: another process of the service is connected. Stop it first.")
-  // A service that had no keys yet counted only requests without a key.
-  yield* to`DELETE FROM rate_limits WHERE caller LIKE 'address:%'`
   const found = describeCounts(yield* countRows(to))
   yield* rejectUnless(found === "", `DATABASE_URL: the database is not empty: ${found}. Drop and create it again.`)
 })

@@ -18,21 +18,15 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const countFailure = yield* makeCountFailure(`delete_${options.table}`)
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
-  /**
-   * Returns the number of deleted rows: 0 while another process holds the advisory lock. DELETE checks the expiry
-   * again, because another process may have extended it before the row was locked. `SKIP LOCKED` prevents deadlocks.
-   */
+  // DELETE checks the expiry again, because another process may have extended it before the row was locked.
+  // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once.
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
     const keptSeconds = Duration.toSeconds(options.keptFor ?? Duration.zero)
     const isPast = sql`${column} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
     const isExpired = options.where === undefined ? isPast : sql`${isPast} AND ${options.where}`
     const rows = yield* sql`
-      WITH turn AS MATERIALIZED (
-        SELECT pg_try_advisory_xact_lock(hashtextextended('petstore expiry', ${options.table}::regclass::oid::bigint))
-          AS is_ours
-      )
-      DELETE FROM ${table} WHERE (SELECT is_ours FROM turn) AND ${isExpired} AND ctid = ANY (ARRAY(
+      DELETE FROM ${table} WHERE ${isExpired} AND ctid = ANY (ARRAY(
         SELECT ctid FROM ${table} WHERE ${isExpired} LIMIT ${maxRowsPerStatement} FOR UPDATE SKIP LOCKED
       ))
       RETURNING 1`

@@ -13,21 +13,18 @@ const maxValuesPerWrite = 1_000
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
   maxPending = Infinity,
-  maxPerFlush = Infinity,
   combine = (_, newer) => newer,
   table,
-  warning,
   write
 }: {
   readonly interval: Duration.Input
   readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void, unknown>
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
-  readonly warning: string
   /** The maximum number of pending values. Above it, the oldest are dropped until 90 % of this number are left. */
   readonly maxPending?: number
-  readonly maxPerFlush?: number
 }) {
+  const warning = `Values for the table ${table} cannot be written`
   const countFailure = yield* makeCountFailure(`write_${table}`)
   const withinDeadline = yield* Deadline.make()
   let pending = new Map<K, A>()
@@ -45,27 +42,26 @@ export const make = Effect.fnUntraced(function*<K, A>({
   // Run one flush at a time. When the scope closes, the last flush waits for a running one. If that were interrupted,
   // its statement could still commit, and the last flush would write the same values again.
   const lock = yield* Semaphore.make(1)
-  const flush = (limit: number) =>
-    Effect.suspend(() => {
-      const rest = [...pending]
-      pending = new Map(rest.splice(limit))
-      return Effect.whileLoop({
-        while: () => rest.length > 0,
-        body: () => {
-          const values = rest.splice(0, maxValuesPerWrite)
-          return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
-            Effect.sync(() => {
-              const newer = pending
-              pending = new Map([...values, ...rest])
-              newer.forEach((value, key) => add(key, value))
-            }))
-        },
-        step: () => {}
-      }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
-    }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
-  yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.fixed(interval)))
+  const flush = Effect.suspend(() => {
+    const rest = [...pending]
+    pending = new Map()
+    return Effect.whileLoop({
+      while: () => rest.length > 0,
+      body: () => {
+        const values = rest.splice(0, maxValuesPerWrite)
+        return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
+          Effect.sync(() => {
+            const newer = pending
+            pending = new Map([...values, ...rest])
+            newer.forEach((value, key) => add(key, value))
+          }))
+      },
+      step: () => {}
+    }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
+  }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
+  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
   // Finalizers run in reverse order, so the last flush starts before the fiber above is interrupted.
-  yield* Effect.addFinalizer(() => flush(Infinity))
+  yield* Effect.addFinalizer(() => flush)
   return {
     set: (key: K, value: A): void => {
       add(key, value)

@@ -1,7 +1,7 @@
 /** What the API port does with all its responses: charges the address, adds the headers, and writes the access log. */
 import { type Config, Context, Effect } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { PathHeaders } from "../api/OperationMiddleware.ts"
+import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/Setting.ts"
@@ -33,15 +33,14 @@ export const makeHooks = Effect.fnUntraced(
       response: Response
     ) => {
       const { headers: own } = response
+      const endpoint = context.endpoint ?? routesAt(head.url, head.method).endpoint
       const headers: Record<string, string> = {
         ...fixedHeaders,
         ...own,
         ...RateLimit.headers(decision, context.charged.to),
         "x-request-id": context.requestId,
         ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
-        ...context.endpoint === undefined
-          ? routesAt(head.url).headers
-          : Context.getOrUndefined(context.endpoint.annotations, PathHeaders)
+        ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
       }
       if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
       return Effect.as(recordResponse(head, context, response), withHeaders(response, headers))

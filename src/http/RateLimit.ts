@@ -1,7 +1,8 @@
 /** Charges requests to API keys and client addresses, and shows the limits in headers and rejections. */
 import { Context, Duration, Effect, Layer, Metric } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { AuditLog } from "../api-keys/AuditLog.ts"
+import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
@@ -44,8 +45,7 @@ export const layer = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
     yield* startAtZero(Plan.literals.map((plan) => bans(plan)))
-    const limiter = yield* RateLimiter
-    const { audit, usage } = yield* ApiKeys
+    const [limiter, audit, usage] = [yield* RateLimiter, yield* AuditLog, yield* KeyUsage]
     return RateLimit.of((httpEffect) =>
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)

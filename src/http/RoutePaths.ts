@@ -1,7 +1,5 @@
-import { Context } from "effect"
-import { HttpApi, type HttpApiGroup } from "effect/http-api"
+import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
-import { PathHeaders } from "../api/OperationMiddleware.ts"
 
 export const routerConfig = {
   caseSensitive: true,
@@ -21,33 +19,32 @@ const pathOf = (url: string): string => {
 }
 
 export type RoutesAt = (
-  url: string
-) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
+  url: string,
+  method?: string
+) => { readonly methods: ReadonlyArray<string>; readonly endpoint?: HttpApiEndpoint.Top | undefined }
 
 /**
- * Returns a function that finds the methods that a URL allows. `pages` are GET paths outside the contract. The URL `*`,
- * as in `OPTIONS *`, allows all methods of the contract.
+ * Returns a function that finds the methods that a URL allows, and the endpoint of `method`, or the only endpoint of the
+ * path. `pages` are GET paths outside the contract. The URL `*`, as in `OPTIONS *`, allows all methods of the contract.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ): RoutesAt => {
-  const routes: Array<{ method: string; path: RegExp; headers?: Readonly<Record<string, string>> | undefined }> = []
+  const routes: Array<{ readonly path: RegExp; readonly endpoint: HttpApiEndpoint.Top }> = []
   HttpApi.reflect(api, {
     onGroup() {},
-    onEndpoint({ endpoint: { annotations, method, path } }) {
-      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
-      routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
+    onEndpoint({ endpoint }) {
+      routes.push({ path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]+")}$`), endpoint })
     }
   })
-  return (url) => {
+  return (url, method) => {
     const path = pathOf(url)
-    const found = routes.filter((route) => path === "*" || route.path.test(path))
-    const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map(({ method }) => method)]
-      .flatMap((method) => method === "GET" ? ["GET", "HEAD"] : [method])
-    return methods.length === 0
-      ? { methods }
-      : { methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
+    const found = routes.flatMap((route) => path === "*" || route.path.test(path) ? route.endpoint : [])
+    const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map((endpoint) => endpoint.method)]
+      .flatMap((each) => each === "GET" ? ["GET", "HEAD"] : [each])
+    const endpoint = found.find((each) => found.length === 1 || each.method === (method === "HEAD" ? "GET" : method))
+    return methods.length === 0 ? { methods } : { methods: [...new Set([...methods, "OPTIONS"])], endpoint }
   }
 }
 
@@ -56,13 +53,11 @@ export const noSuchPath = (routesAt: RoutesAt): NotFound => {
   return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
 }
 
-/** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
+/** Suggests the path without trailing slashes, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")
-  const lowerCased = trimmed.replace(/^(?:\/[^/]+){1,2}/, (start) => start.toLowerCase())
-  const similar = [trimmed, lowerCased].find((each) => each.startsWith("/") && routesAt(each).methods.length > 0)
-  return similar !== undefined
-    ? new NotFound({ message: `No such path. Use ${similar}.` })
+  return trimmed.startsWith("/") && routesAt(trimmed).methods.length > 0
+    ? new NotFound({ message: `No such path. Use ${trimmed}.` })
     : noSuchPath(routesAt)
 }

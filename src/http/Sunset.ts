@@ -1,11 +1,14 @@
-import { Clock, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { Gone } from "../api/Errors.ts"
-import { Sunset } from "../api/OperationMiddleware.ts"
-import { getPetSunset } from "../api/Pets.ts"
+import { Deprecation, Sunset } from "../api/OperationMiddleware.ts"
 
-export const layer = Layer.succeed(Sunset, (httpEffect) =>
-  Effect.andThen(
-    Effect.flatMap(Clock.currentTimeMillis, (now) =>
-      now < getPetSunset.getTime() ? Effect.void : Effect.fail(new Gone())),
-    httpEffect
-  ))
+export const layer = Layer.succeed(Sunset, (httpEffect, { endpoint }) => {
+  const deprecation = Context.getOrUndefined(endpoint.annotations, Deprecation)
+  if (deprecation === undefined) return httpEffect
+  const { successor, sunset } = deprecation
+  const check = Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    now < sunset.getTime()
+      ? Effect.void
+      : Effect.fail(new Gone({ message: `This operation was removed. Use GET ${successor}.` })))
+  return Effect.andThen(check, httpEffect)
+})

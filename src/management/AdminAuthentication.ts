@@ -33,7 +33,7 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
-    const admin: NamedAdminToken = { name: "admin", mayChange: true, token: yield* AdminToken }
+    const admin: NamedAdminToken = { name: "admin", mayChange: true, token: (yield* AdminToken).token }
     const tokens = [admin, ...yield* Settings.adminTokens.config]
     const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 

@@ -1,7 +1,8 @@
 import { Config, DateTime, Duration, Effect, Layer, Option } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
-import { CurrentOperator } from "../api-keys/AuditLog.ts"
+import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
+import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { listLimit } from "../api/Paging.ts"
 import { topUsageLimit } from "../api/Usage.ts"
@@ -18,8 +19,7 @@ const keyHandlers = HttpApiBuilder.group(
   AdminApi,
   "keys",
   Effect.fnUntraced(function*(handlers) {
-    const apiKeys = yield* ApiKeys
-    const limiter = yield* RateLimiter
+    const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
@@ -46,9 +46,9 @@ const keyHandlers = HttpApiBuilder.group(
           formerSecrets: yield* apiKeys.formerSecrets(id)
         }
       }),
-      showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
+      showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), usage.read(id)),
       topUsage: Effect.fnUntraced(function*({ query }) {
-        const totals = yield* apiKeys.usage.top({ limit: topUsageLimit, ...query })
+        const totals = yield* usage.top({ limit: topUsageLimit, ...query })
         const keys = yield* apiKeys.findAll(totals.map(({ keyId }) => keyId))
         return totals.map(({ keyId, ...counts }) => {
           const { name = null, plan = null } = keys.get(keyId) ?? {}
@@ -62,10 +62,8 @@ const keyHandlers = HttpApiBuilder.group(
         if (bannedUntil === undefined) return
         const before = { bannedUntil: new Date(bannedUntil).toISOString() }
         // Write the audit entry first. If this fails, the key stays banned.
-        yield* apiKeys.audit.record(
-          "unban",
-          (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))
-        )
+        yield* audit.append("unban", id, before, { bannedUntil: null })
+        yield* limiter.unban(`key:${id}`)
       }),
       revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),
       rotateKey: ({ headers, params: { id }, payload }) =>
@@ -79,11 +77,11 @@ const auditHandlers = HttpApiBuilder.group(
   AdminApi,
   "audit",
   Effect.fnUntraced(function*(handlers) {
-    const apiKeys = yield* ApiKeys
+    const [apiKeys, audit] = [yield* ApiKeys, yield* AuditLog]
     return handlers.handleAll({
       listAudit: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
-        const { entries, next } = yield* apiKeys.audit.list({ ...filter, limit, after: cursor })
+        const { entries, next } = yield* audit.list({ ...filter, limit, after: cursor })
         const keys = yield* apiKeys.findAll(entries.map(({ keyId }) => keyId))
         const named = entries.map((entry) => ({ ...entry, keyName: keys.get(entry.keyId)?.name ?? null }))
         return next === undefined ? { entries: named } : { entries: named, next: { ...query, cursor: next } }

@@ -1,6 +1,6 @@
 /** Serves the console, the web page for operators that `npm run build:console` bundles. */
-import { Array, Effect, Layer } from "effect"
-import { readFile } from "node:fs/promises"
+import { Array, Effect, FileSystem, Layer } from "effect"
+import { join } from "node:path"
 import * as CachedDocument from "../http/CachedDocument.ts"
 
 const headers = {
@@ -26,12 +26,21 @@ const notBuilt: CachedDocument.Document = {
   content: "The console is not built. Run `npm ci` or `npm run build:console`, then restart the service.\n"
 }
 
-const folder = new URL("../../dist/console/", import.meta.url)
+const folder = join(import.meta.dirname, "../../dist/console")
 
-const routes = Array.map(files, ({ contentType, name, path }) => {
-  const read = Effect.tryPromise(() => readFile(new URL(name, folder), "utf8"))
-  const document = Effect.map(read, (content) => ({ contentType, content, headers }))
-  return CachedDocument.serve(path, Effect.orElseSucceed(document, () => notBuilt))
-})
-
-export const layer = Layer.mergeAll(...routes)
+export const layer = Layer.unwrap(
+  Effect.map(
+    FileSystem.FileSystem,
+    ({ readFileString }) =>
+      Layer.mergeAll(...Array.map(files, ({ contentType, name, path }) => {
+        const document = Effect.map(
+          readFileString(join(folder, name)),
+          (content) => ({ contentType, content, headers })
+        )
+        return CachedDocument.serve(
+          path,
+          Effect.orElseSucceed(document, () => notBuilt)
+        )
+      }))
+  )
+)

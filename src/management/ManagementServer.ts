@@ -1,16 +1,16 @@
-import { Config, Duration, Effect, Exit, FiberHandle, Layer, Option, Ref, Schedule } from "effect"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Config, Effect, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
-import { SqlClient } from "effect/sql"
 import { resolve } from "node:path"
-import { adminTokenPlace } from "../api-keys/AdminToken.ts"
+import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { command, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
-import * as Outage from "../database/Outage.ts"
+import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
 import { GracefulShutdown } from "../http/GracefulShutdown.ts"
@@ -28,8 +28,7 @@ import * as ConsoleFiles from "./ConsoleFiles.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(AdminHandlers.layer),
-  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
-  Layer.provide(HttpServer.layerServices)
+  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer])
 )
 
 const metrics = PrometheusMetrics.format({
@@ -41,22 +40,11 @@ const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shu
 
 /** `/readyz` returns 200 if the database responds within a second and no shutdown has begun, even without Redis. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const sql = yield* SqlClient.SqlClient
-  const limiter = yield* RateLimiter
-  const draining = yield* GracefulShutdown
+  const [limiter, draining, readiness] = [yield* RateLimiter, yield* GracefulShutdown, yield* Readiness]
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make(schemaVersion)
-  const ping = (yield* Outage.makeDeadline(Duration.seconds(1)))(sql`SELECT 1`)
-  // The probe that finds an outage starts this task, which logs the end of the outage.
-  const recovered = Effect.andThen(
-    Effect.retry(ping, Schedule.spaced("1 second")),
-    Effect.logInfo("The database responds again")
-  )
-  const runOnce = yield* FiberHandle.makeRuntime<never>()
-  const logRecovery = Effect.sync(() => runOnce(recovered, { onlyIfMissing: true }))
-  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(Effect.tapError(ping, () => logRecovery)), "100 millis")
-  const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
+  const ready = Effect.andThen(readiness, limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
@@ -64,7 +52,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
       Ref.getUnsafe(draining) ? ending : ready,
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
-  const report = Effect.zipWith(metrics, databaseExit, (text, exit) => text + ofProcess(Exit.isSuccess(exit)))
+  const report = Effect.zipWith(metrics, Effect.isSuccess(readiness), (text, isReady) => text + ofProcess(isReady))
   const contentType = "text/plain; version=0.0.4; charset=utf-8"
   yield* router.add("GET", "/metrics", Effect.map(report, (text) => HttpServerResponse.text(text, { contentType })))
 }))
@@ -89,16 +77,16 @@ const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortH
 
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
-  const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
+  const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   const directory = resolve(yield* Settings.dataDir.config)
   // The command finds the service by these variables, which the operator's shell may not have.
   const variables = [
     address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
-    place !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
+    source !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""
   ].join("")
   yield* Effect.annotateLogs(
-    Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
+    Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion }
   )
   yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
@@ -109,7 +97,8 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
-      Layer.provideMerge(PortMiddleware.layer(hooks))
+      Layer.provideMerge(PortMiddleware.layer(hooks)),
+      Layer.provide(NodeHttpServer.layerHttpServices)
     )
     const server = PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, address)
     return Layer.provide(Layer.effectDiscard(logStart), server)

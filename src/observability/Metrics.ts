@@ -8,18 +8,12 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   metric: Metric.Metric<Input, State>,
   attributes: (...values: Values) => Metric.Metric.AttributeSet
 ) => {
-  interface Node extends Map<string, Node> {
-    series?: Metric.Metric<Input, State>
-  }
-  const root: Node = new Map()
+  const series = new Map<string, Metric.Metric<Input, State>>()
   return (...values: Values): Metric.Metric<Input, State> => {
-    let node = root
-    for (const value of values) {
-      let next = node.get(value)
-      if (next === undefined) node.set(value, next = new Map())
-      node = next
-    }
-    return node.series ??= Metric.withAttributes(metric, attributes(...values))
+    const name = values.join()
+    const found = series.get(name) ?? Metric.withAttributes(metric, attributes(...values))
+    if (!series.has(name)) series.set(name, found)
+    return found
   }
 }
 

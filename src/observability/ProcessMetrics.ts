@@ -16,7 +16,6 @@ const metric = (type: "counter" | "gauge", name: string, help: string, value: nu
 /** Event-loop delays are those of the last complete window, so that reading them does not change them. */
 const delayWindow = "15 seconds"
 
-/** Returns a function that formats the metrics. */
 export const make = Effect.fnUntraced(function*(schemaVersion: number) {
   const revision = yield* Settings.buildRevision.config
   const delay = monitorEventLoopDelay({ resolution: resolutionMs })

@@ -54,23 +54,17 @@ const exporters = Layer.mergeAll(
   Layer.provide(OtlpTracer.layerFromConfig(), boundedClient("TRACES"))
 )
 
-type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
-
-const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
-  sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
-
-export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
-  Tracer.make({ ...tracer, span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) }) })
-
 /** Bounds the size of a batch, because a client can send a path or a `User-Agent` of 16 KiB. */
 const maxAttributeLength = 3_000
 
-/** Redacts secrets in span attributes, because a client can send one in a path or a `User-Agent`. Cuts long values. */
-export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
+/** Samples a share of the traces. Redacts secrets in span attributes, which clients can send, and cuts long values. */
+export const restrict = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
     span: (options) => {
-      const span = tracer.span(options)
+      const { parent, sampled } = options
+      const isSampled = sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
+      const span = tracer.span({ ...options, sampled: isSampled })
       const setAttribute = span.attribute.bind(span)
       span.attribute = (name, value) =>
         setAttribute(name, typeof value === "string" ? redactSecrets(value).slice(0, maxAttributeLength) : value)
@@ -84,8 +78,7 @@ const exported = Layer.effect(
     const tracer = yield* Tracer.Tracer
     if (tracer === Tracer.nativeTracer) return tracer
     const isRatio = (yield* Settings.otelTracesSampler.config) === "parentbased_traceidratio"
-    const redacted = redact(tracer)
-    return isRatio ? sample(redacted, yield* Settings.otelTracesSamplerRatio.config) : redacted
+    return restrict(tracer, isRatio ? yield* Settings.otelTracesSamplerRatio.config : 1)
   })
 )
 

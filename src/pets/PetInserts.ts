@@ -4,12 +4,13 @@
  * sees keys that other processes commit while it runs. All statements claim keys in the same order, so they cannot
  * deadlock.
  */
-import { Clock, Duration, Effect } from "effect"
+import { Clock, Duration, Effect, type Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { CreatedPet, NewPet } from "../api/Pets.ts"
 import * as StatementBatch from "../database/StatementBatch.ts"
+import { insertedColumns, insertedValues } from "./PetColumns.ts"
 import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
 /** The batcher merges calls that pass the same object, so each call must pass a new one. */
@@ -25,24 +26,30 @@ interface CreatedRow {
   readonly otherHash?: unknown
 }
 
-const encode = ({ claim, pet: { categoryId, name, status } }: Create) =>
-  [name, String(categoryId), status].concat(claim === undefined ? [] : [claim.owner, claim.key, claim.petHash])
+const encode = ({ claim, pet }: Create): Schema.Json => {
+  const json = { ...pet, categoryId: String(pet.categoryId) }
+  return claim === undefined ? [json] : [json, claim.owner, claim.key, claim.petHash]
+}
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   // Assigns ids before the INSERT: RETURNING has no fixed order, so its ids could not be matched with the pets. The
   // subselect looks up the sequence once per statement, not once per row.
-  const asked = (creates: ReadonlyArray<Create>) =>
-    sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
+  const withAdded = (creates: ReadonlyArray<Create>) =>
+    sql`
+      WITH added AS MATERIALIZED (
+        SELECT nextval((SELECT pg_get_serial_sequence('"pets"', 'id')::regclass)) AS id, nth, asked->0 AS pet,
+          asked->>1 AS owner, asked->>2 AS key, decode(asked->>3, 'hex') AS request
         FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
-          WITH ORDINALITY AS asked (pet, nth)`
-  const insertInto = sql.literal("INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE")
+          WITH ORDINALITY AS elements (asked, nth)
+      )`
+  const insertFrom = sql.literal(
+    `INSERT INTO "pets" (${insertedColumns}) OVERRIDING SYSTEM VALUE SELECT ${insertedValues} FROM`
+  )
 
   const insertPets = (creates: ReadonlyArray<Create>) =>
     sql<CreatedRow>`
-      WITH added AS MATERIALIZED (${asked(creates)}), inserted AS (
-        ${insertInto} SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
-      )
+      ${withAdded(creates)}, inserted AS (${insertFrom} added)
       SELECT id FROM added ORDER BY nth`
 
   /**
@@ -55,10 +62,7 @@ export const make = Effect.gen(function*() {
       // Compare with this process's clock, not PostgreSQL's, because `expires_at` is also from a process's clock.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
-        WITH added AS MATERIALIZED (
-          SELECT id, pet, nth, pet->>3 AS owner, pet->>4 AS key, decode(pet->>5, 'hex') AS request
-          FROM (${asked(creates)}) AS asked
-        ), claimed AS (
+        ${withAdded(creates)}, claimed AS (
           INSERT INTO idempotency_keys AS existing (owner, key, request, pet_id, expires_at)
           SELECT owner, key, request, id, ${new Date(nowMs + Duration.toMillis(keyLifetime))}::timestamptz
           FROM added WHERE key IS NOT NULL ORDER BY owner COLLATE "C", key COLLATE "C"
@@ -70,9 +74,7 @@ export const make = Effect.gen(function*() {
         ), decided AS MATERIALIZED (
           SELECT added.*, claimed.request AS claimed_request, claimed.pet_id
           FROM added LEFT JOIN claimed ON claimed.owner = added.owner AND claimed.key = added.key
-        ), inserted AS (
-          ${insertInto} SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM decided WHERE key IS NULL OR pet_id = id
-        )
+        ), inserted AS (${insertFrom} decided WHERE key IS NULL OR pet_id = id)
         SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isReplay",
           encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
         FROM decided ORDER BY nth`

@@ -1,4 +1,4 @@
-import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Option, type Schema } from "effect"
 import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
@@ -31,8 +31,11 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
-  JSON.stringify([name, String(categoryId), status])
+const entriesOf: (fields: Record<string, Schema.Json>) => ReadonlyArray<[string, Schema.Json]> = Object.entries
+
+/** Equal pets have equal texts. An absent field adds nothing, so hashes from before a field was added stay valid. */
+export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string =>
+  JSON.stringify([name, String(categoryId), status, ...entriesOf(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
 
 export class PetRepository extends Context.Service<PetRepository, {
   /** Returns the pets of a page in ascending order of their ids. */
@@ -49,7 +52,7 @@ export class PetRepository extends Context.Service<PetRepository, {
   /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<string, { readonly pet: Pet; readonly expiresAtMs: number }>()
+    const claims = new Map<string, { readonly pet: Pet; readonly text: string; readonly expiresAtMs: number }>()
     let lastId = 0n
     return PetRepository.of({
       list: ({ after = 0n, limit, status }) =>
@@ -59,15 +62,18 @@ export class PetRepository extends Context.Service<PetRepository, {
         }),
       create: Effect.fnUntraced(function*(newPet, idempotency) {
         const nowMs = yield* Clock.currentTimeMillis
+        const text = canonicalText(newPet)
         const claimId = idempotency && JSON.stringify([idempotency.owner, idempotency.key])
         const claimed = claimId === undefined ? undefined : claims.get(claimId)
         if (claimed !== undefined && nowMs < claimed.expiresAtMs) {
-          if (canonicalText(claimed.pet) !== canonicalText(newPet)) return yield* keyReused
+          if (claimed.text !== text) return yield* keyReused
           return { pet: claimed.pet, isReplay: true }
         }
         const pet = { id: ++lastId, ...newPet }
         pets.set(pet.id, pet)
-        if (claimId !== undefined) claims.set(claimId, { pet, expiresAtMs: nowMs + Duration.toMillis(keyLifetime) })
+        if (claimId !== undefined) {
+          claims.set(claimId, { pet, text, expiresAtMs: nowMs + Duration.toMillis(keyLifetime) })
+        }
         return { pet, isReplay: false }
       }),
       find: (id) => Effect.sync(() => Option.fromUndefinedOr(pets.get(id)))

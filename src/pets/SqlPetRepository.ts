@@ -1,10 +1,12 @@
 import { Clock, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
-import { type Pet, PetStatus } from "../api/Pets.ts"
+import type { Fragment } from "effect/sql/Statement"
+import type { Pet } from "../api/Pets.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as StatementBatch from "../database/StatementBatch.ts"
 import { PetCache } from "./PetCache.ts"
+import { type Arrays, arrays, toPets } from "./PetColumns.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, toPage } from "./PetRepository.ts"
 
@@ -16,15 +18,18 @@ const make = Effect.gen(function*() {
   const lifetime = Duration.seconds(yield* Settings.petCacheSeconds.config)
   const cache = new PetCache(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
 
+  /** `condition` can also be followed by an order and a limit. */
+  const readPets = (condition: Fragment) =>
+    sql<Arrays>`SELECT ${
+      sql.literal(arrays)
+    } FROM (SELECT * FROM "pets" WHERE ${condition}) AS "pet" HAVING count(*) > 0`
+
   const findById = yield* StatementBatch.read({
     name: "PetRepository.find",
     size: 100,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
       const cachePets = cache.beginLookup()
-      const rows = yield* sql<Row>`
-        SELECT id, name, category_id AS "categoryId", status FROM pets
-        WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
-      const pets = rows.map(({ categoryId, id, name, status }) => toPet(id, name, categoryId, status))
+      const pets = (yield* readPets(sql`id = ANY (${`{${ids.join()}}`}::text::bigint[])`)).flatMap(toPets)
       cachePets(pets)
       return new Map(pets.map((pet) => [pet.id, pet]))
     })
@@ -34,26 +39,18 @@ const make = Effect.gen(function*() {
     // With `status = …`, PostgreSQL may scan the primary key, which is slow for a rare status. Comparing (status, id)
     // as a row makes it use the index on these columns.
     const [condition, order] = status === ""
-      ? [sql`id > after`, sql.literal("id")]
-      : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // LIMIT is a literal and not a parameter, so that the planner can choose a better plan. The result is one array per
-    // column, which decodes faster than many rows.
-    return sql<Row>`
+      ? [sql`id > after`, "id"]
+      : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, "status, id"]
+    // LIMIT is a literal and not a parameter, so that the planner can choose a better plan.
+    return sql<Arrays & { readonly page: number }>`
       SELECT page::int, found.*
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
-      CROSS JOIN LATERAL (
-        SELECT array_agg(id) AS ids, array_agg(name) AS names, array_agg(category_id) AS "categoryIds",
-          array_agg(status) AS statuses
-        FROM (
-          SELECT id, name, category_id, status FROM pets WHERE ${condition} ORDER BY ${order} LIMIT ${sql.literal(size)}
-        ) AS pet
-      ) AS found
-      WHERE ids IS NOT NULL`
+      CROSS JOIN LATERAL (${readPets(sql`${condition} ORDER BY ${sql.literal(`${order} LIMIT ${size}`)}`)}) AS found`
   }
 
   const findWriters = Effect.map(
-    sql<Row>`SELECT virtualtransaction AS id FROM pg_locks
-        WHERE relation = 'pets'::regclass AND mode = 'RowExclusiveLock'`,
+    sql<{ readonly id: unknown }>`SELECT virtualtransaction AS id FROM pg_locks
+        WHERE relation = '"pets"'::regclass AND mode = 'RowExclusiveLock'`,
     (rows) => new Set(rows.map(({ id }) => id))
   )
 
@@ -73,7 +70,7 @@ const make = Effect.gen(function*() {
           const [size = "", status = ""] = prefix.split(" ")
           const afters = group.map((pageKey) => pageKey.slice(prefix.length + 1))
           for (const row of yield* readPages(size, status, afters)) {
-            const [page, index] = [toPets(row), Number(row.page) - 1]
+            const [page, index] = [toPets(row), row.page - 1]
             found.set(group[index] ?? "", page)
             cachePets(page, status === "" ? BigInt(afters[index] ?? 0) : undefined)
           }
@@ -106,25 +103,3 @@ const make = Effect.gen(function*() {
 })
 
 export const layer = Layer.effect(PetRepository, make)
-
-/** A row from the PostgreSQL driver, of unknown types. `toPet` and `toPets` check it by hand, faster than a schema. */
-type Row = Readonly<Record<string, unknown>>
-
-/** Interns the statuses: all cached pets of a status share one string, which saves memory. */
-const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
-
-const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {
-  const shared = sharedStatuses.get(status)
-  if (
-    typeof id !== "bigint" || typeof name !== "string" || typeof categoryId !== "bigint" ||
-    (shared === undefined && status !== null)
-  ) throw new Error("The database returned a row that is not a valid pet")
-  return shared === undefined ? { id, name, categoryId } : { id, name, categoryId, status: shared }
-}
-
-const toPets = ({ categoryIds, ids, names, statuses }: Row): ReadonlyArray<Pet> => {
-  if (!Array.isArray(ids) || !Array.isArray(names) || !Array.isArray(categoryIds) || !Array.isArray(statuses)) {
-    throw new Error("The database returned a row that is not a valid page")
-  }
-  return ids.map((id, index) => toPet(id, names[index], categoryIds[index], statuses[index]))
-}

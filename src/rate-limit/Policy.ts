@@ -5,6 +5,7 @@
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
  * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
  */
+import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
 
 export interface Window {
@@ -23,26 +24,22 @@ export interface Decision {
   readonly windows: readonly [minute: Window, day: Window]
 }
 
-interface Count {
-  readonly used: number
-  readonly resetAt: number
-}
-
-interface Ban {
-  readonly seconds: number
-  readonly until: number
-}
+const Count = Schema.Struct({ used: Schema.Int, resetAt: Schema.Int })
+type Count = typeof Count.Type
+const Ban = Schema.Struct({ seconds: Schema.Int, until: Schema.Int })
+type Ban = typeof Ban.Type
 
 /**
  * A state can contain expired counts, which are ignored. The last ban stays, because the next one's length depends on
  * it.
  */
-export interface State {
-  readonly minute?: Count | undefined
-  readonly day?: Count | undefined
-  readonly rejections?: Count | undefined
-  readonly ban?: Ban | undefined
-}
+export const State = Schema.Struct({
+  minute: Schema.optional(Count),
+  day: Schema.optional(Count),
+  rejections: Schema.optional(Count),
+  ban: Schema.optional(Ban)
+})
+export type State = typeof State.Type
 
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const

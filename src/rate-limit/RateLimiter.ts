@@ -14,8 +14,8 @@ export type Counting = "own" | "shared" | "fallback"
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-  /** Returns where the ban was lifted. `fallback` means in this process only: Redis may still hold it. */
-  unban(caller: Caller): Effect.Effect<Counting>
+  /** Without Redis, lifts the ban in this process only: Redis may still hold it. */
+  unban(caller: Caller): Effect.Effect<void>
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
   static readonly layerMemory = Layer.effect(
@@ -50,7 +50,6 @@ export const make = (
       Effect.sync(() => {
         const state = callers.get(caller)
         set(caller, Policy.unban(state, clock.currentTimeMillisUnsafe()), state)
-        return "own"
       }),
     counting: Effect.succeed("own")
   }

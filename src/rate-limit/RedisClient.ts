@@ -30,12 +30,7 @@ export class RedisClient extends Context.Service<RedisClient, {
       yield* Effect.addFinalizer(() => Effect.timeoutOption(Effect.all([destroy, connected, destroy]), maxCloseTime))
       return RedisClient.of({
         onError(listener) {
-          for (const name of errors) {
-            client.on(
-              name,
-              (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error)
-            )
-          }
+          for (const name of errors) client.on(name, (event) => listener(event instanceof Error ? event : event?.error))
         },
         connect: Effect.asVoid(Effect.tryPromise(connect)),
         run: (caller, command) => client.runCommand(caller, command),

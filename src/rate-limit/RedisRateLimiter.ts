@@ -6,7 +6,7 @@ import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
 import { startAtZero } from "../observability/Metrics.ts"
 import * as Policy from "./Policy.ts"
-import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
+import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
@@ -98,14 +98,14 @@ const make = Effect.gen(function*() {
     charge: call("charge"),
     peek: call("peek"),
     unban: (caller) =>
-      Effect.callback<Counting>((resume) => {
+      Effect.callback<void>((resume) => {
         // Send the queued charges first, so that Redis counts them before it lifts the ban.
         flush()
-        const lift = (counting: Counting): void => {
+        const lift = (): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
-          resume(Effect.succeed(counting))
+          resume(Effect.void)
         }
-        requests.send(caller, { verb: "unban" }, () => lift("shared"), () => lift("fallback"))
+        requests.send(caller, { verb: "unban" }, lift, lift)
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })

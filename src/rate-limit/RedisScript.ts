@@ -21,19 +21,11 @@ export interface Reply {
 }
 
 const readReply = (reply: unknown): Reply => {
-  const [now = 0, minuteUsed = 0, minuteReset = 0, dayUsed = 0, dayReset = 0, ...others] = Array.isArray(reply)
-    ? reply.map(Number)
-    : []
-  const [rejections = 0, rejectionsReset = 0, seconds = 0, until = 0] = others
-  return {
-    now,
-    state: {
-      minute: { used: minuteUsed, resetAt: minuteReset },
-      day: { used: dayUsed, resetAt: dayReset },
-      rejections: { used: rejections, resetAt: rejectionsReset },
-      ban: { seconds, until }
-    }
-  }
+  const numbers = Array.isArray(reply) ? reply.map(Number) : []
+  const at = (index: number) => numbers[index] ?? 0
+  const count = (index: number) => ({ used: at(index), resetAt: at(index + 1) })
+  const state = { minute: count(1), day: count(3), rejections: count(5), ban: { seconds: at(7), until: at(8) } }
+  return { now: at(0), state }
 }
 
 /** Keeps each state an extra day, so that Redis deletes no open window or ban if its clock is ahead for a while. */

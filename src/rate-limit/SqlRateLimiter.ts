@@ -1,6 +1,7 @@
-import { Clock, Duration, Effect, Layer, Metric } from "effect"
+import { Clock, Duration, Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
+import * as Rows from "../database/Rows.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
 import * as RateLimiter from "./RateLimiter.ts"
@@ -10,39 +11,29 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 })
 
-interface Row {
-  readonly caller: RateLimiter.Caller
-  /** In the stored JSON, the rejections are called `refusals`, as in earlier versions. */
-  readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
-}
+const Row = Schema.Struct({ caller: Schema.TemplateLiteral(["key:", Schema.String]), state: Policy.State })
 
 const maxRowsPerQuery = 50_000
 
-const load = Effect.fnUntraced(function*(callers: RateLimiter.CallerStates) {
-  const sql = yield* SqlClient.SqlClient
-  let last = ""
-  let rows: ReadonlyArray<Row>
+const load = Effect.fnUntraced(function*(sql: SqlClient.SqlClient, callers: RateLimiter.CallerStates) {
+  let [last, count] = ["", 0]
   do {
-    rows = yield* sql<Row>`
+    const page = sql`
       SELECT caller, state FROM rate_limits
       WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(maxRowsPerQuery))}`
-    for (const { caller, state: { refusals: rejections, ...state } } of rows) {
-      callers.set(caller, { ...state, rejections })
-      last = caller
-    }
-  } while (rows.length === maxRowsPerQuery)
+    const rows = yield* Rows.decode("rate_limits", Row, page)
+    for (const { caller, state } of rows) callers.set(last = caller, state)
+    count = rows.length
+  } while (count === maxRowsPerQuery)
 }, Effect.orDie)
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const callers = yield* RateLimiter.makeStates
-  yield* load(callers)
+  yield* load(sql, callers)
 
   const save = (states: ReadonlyMap<RateLimiter.Caller, Policy.State>) => {
-    const rows = Array.from(states, ([caller, state]): Row & { readonly ends_at: number } => {
-      const { rejections: refusals, ...others } = state
-      return { caller, state: { ...others, refusals }, ends_at: Policy.endOf(state) }
-    })
+    const rows = Array.from(states, ([caller, state]) => ({ caller, state, ends_at: Policy.endOf(state) }))
     return sql`
       INSERT INTO rate_limits (caller, state, ends_at)
       SELECT caller, state, to_timestamp(ends_at / 1000)
@@ -54,8 +45,7 @@ const make = Effect.gen(function*() {
     table: "rate_limits",
     // Write counts every 500 ms. If all are written within 500 ms, a crash loses at most the last second of counts.
     interval: "500 millis",
-    write: save,
-    warning: "Counts of requests cannot be stored in the database"
+    write: save
   })
   yield* Expiry.deleteExpired({
     table: "rate_limits",

@@ -1,4 +1,5 @@
 /** Tests the admin token, from `ADMIN_TOKEN` and from its file, which have the same rules. */
+import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, statSync, writeFileSync } from "node:fs"
@@ -12,8 +13,8 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 const readToken = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
   const lines = new Array<string>()
   const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))
-  const token = yield* AdminToken.pipe(
-    Effect.provide(Layer.provide(AdminToken.layer, [random, Logger.layer([logger])])),
+  const { token } = yield* AdminToken.pipe(
+    Effect.provide(Layer.provide(AdminToken.layer, [random, NodeFileSystem.layer, Logger.layer([logger])])),
     Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env))
   )
   return { token: Redacted.value(token), lines }

@@ -1,10 +1,10 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert, it } from "@effect/vitest"
-import { DateTime, Duration, Effect, Fiber, Option, Redacted, Stream } from "effect"
+import { DateTime, Duration, Effect, Fiber, Logger, Option, Redacted, References, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator, make, memoryStore } from "../../src/api-keys/AuditLog.ts"
+import { AuditLog, CurrentOperator, make, memoryStore } from "../../src/api-keys/AuditLog.ts"
 import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
@@ -17,7 +17,7 @@ const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.iss
 const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
   Stream.runCollect(Stream.paginate(undefined, (after?: AuditPosition) =>
     Effect.gen(function*() {
-      const { entries, next } = yield* (yield* ApiKeys).audit.list({ ...filter, limit, after })
+      const { entries, next } = yield* (yield* AuditLog).list({ ...filter, limit, after })
       assert.isAtMost(entries.length, limit)
       return [entries, Option.fromUndefinedOr(next)] as const
     })))
@@ -39,7 +39,7 @@ describeOnEach(stores, "The audit log", (it, store) => {
       yield* TestClock.adjust("1 second")
       yield* asAlice(apiKeys.revoke(id))
       const ban = { keyId: id, address: "2001:db8::1", at: at(3.5).epochMilliseconds }
-      yield* apiKeys.audit.recordBan({ ...ban, until: at(60).epochMilliseconds })
+      yield* (yield* AuditLog).recordBan({ ...ban, until: at(60).epochMilliseconds })
       yield* TestClock.adjust("1 second")
       // Actions that fail or change nothing have no entry.
       yield* Effect.flip(apiKeys.revoke(id))
@@ -123,6 +123,27 @@ describeOnEach(stores, "The audit log", (it, store) => {
       assert.deepStrictEqual(yield* find(id), key)
       assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 1)
       assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
+    }))
+
+  it.effect("is logged once an action commits, and never if the action is rolled back", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { append } = yield* AuditLog
+      const logged: Array<unknown> = []
+      const logger = Logger.make(({ fiber }) =>
+        void logged.push(fiber.getRef(References.CurrentLogAnnotations)["keyId"])
+      )
+      const act = (keyId: string, end: Effect.Effect<void, string>) =>
+        Effect.andThen(
+          append("revoke", keyId, null, null),
+          Effect.andThen(Effect.sync(() => assert.notInclude(logged, keyId)), end)
+        )
+      yield* sql.withTransaction(act("key_committed", Effect.void)).pipe(
+        Effect.andThen(Effect.flip(sql.withTransaction(act("key_lost", Effect.fail("rolled back"))))),
+        Effect.provide(Logger.layer([logger]))
+      )
+      assert.deepStrictEqual(logged, ["key_committed"])
+      assert.deepStrictEqual((yield* walk(9)).filter(({ keyId }) => /committed|lost/.test(keyId)).length, 1)
     }))
 
   it.effect("contains no personal data after running the statements in docs/keys.md", () =>

@@ -1,11 +1,10 @@
 /** Tests the usage of keys over time, in memory and on each database. */
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { Clock, Context, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
-import { usageStore } from "../../src/api-keys/SqlKeyHistory.ts"
+import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
+import * as SqlKeyHistory from "../../src/api-keys/SqlKeyHistory.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 
@@ -14,7 +13,7 @@ const hourMs = 60 * minuteMs
 /** 2026-11-23T10:00:00Z */
 const start = 1_795_428_000_000
 
-type Usage = ApiKeys["Service"]["usage"]
+type Usage = KeyUsage["Service"]
 
 /** Counts requests of a key in the minute `minute` since the start. */
 const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, number>>, minute = 0) => {
@@ -42,7 +41,7 @@ const storesAtStart = stores.map((store) => ({ ...store, layer: Layer.provide(st
 describeOnEach(storesAtStart, "Key usage", (it, store) => {
   it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
     Effect.gen(function*() {
-      const { usage } = yield* ApiKeys
+      const usage = yield* KeyUsage
       assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
       const key = "key_counted"
       yield* TestClock.setTime(start + 59 * minuteMs)
@@ -71,7 +70,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
 
   it.effect("covers each of the last 720 hours", () =>
     Effect.gen(function*() {
-      const { usage } = yield* ApiKeys
+      const usage = yield* KeyUsage
       const key = "key_month"
       yield* TestClock.setTime(start + 2 * hourMs)
       for (const hour of [2, 1, -717, -718]) count(usage, key, { allowed: 1 }, 60 * hour)
@@ -85,7 +84,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
 
   it.effect("lists the keys with the most requests of one kind in the last 60 minutes or 24 hours", () =>
     Effect.gen(function*() {
-      const { usage } = yield* ApiKeys
+      const usage = yield* KeyUsage
       const now = 3 * 60
       yield* TestClock.setTime(start + now * minuteMs)
       count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
@@ -110,9 +109,9 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
 
   it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
     Effect.gen(function*() {
-      const store = yield* usageStore
+      const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyHistory.layer)), Context.get(KeyUsage))
       const ended = yield* Scope.make()
-      const processes = [yield* Scope.provide(make(store), ended), yield* make(store), yield* make(store)]
+      const processes = [yield* Scope.provide(newProcess, ended), yield* newProcess, yield* newProcess]
       const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
       for (let round = 0; round < 4; round++) {
         countAll()
@@ -126,14 +125,14 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       countAll()
       yield* Scope.close(ended, Exit.void)
       for (const usage of processes.slice(1)) yield* usage.read("key_shared")
-      const { usage } = yield* ApiKeys
+      const usage = yield* KeyUsage
       assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
     }))
 
   it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
-      const { usage } = yield* ApiKeys
+      const usage = yield* KeyUsage
       const key = "key_outage"
       const now = yield* Clock.currentTimeMillis
       usage.count(key, "allowed", now)

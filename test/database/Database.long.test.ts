@@ -1,4 +1,5 @@
 /** Tests which connections to PostgreSQL stay open, and which are replaced. */
+import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,7 +13,10 @@ const makePool = Effect.gen(function*() {
   const proxy = yield* Proxy.run(postgres.port)
   const DATABASE_URL = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`
   const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
-  const sql = Context.get(yield* Layer.build(Layer.provide(Database.layer, config)), SqlClient.SqlClient)
+  const sql = Context.get(
+    yield* Layer.build(Layer.provide(Database.layer, [config, NodeFileSystem.layer])),
+    SqlClient.SqlClient
+  )
   const connect = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.1)`
   const opened = yield* Effect.replicateEffect(connect, 2, { concurrency: 2 })
   return {

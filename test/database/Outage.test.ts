@@ -1,4 +1,5 @@
 /** Tests which errors of the database are outages, how long a start waits, and which sessions end. */
+import { NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Clock, ConfigProvider, type Duration, Effect, Exit, Layer, Logger, Redacted } from "effect"
@@ -54,6 +55,7 @@ describe("A start", () => {
       const DATABASE_URL = "postgres://nobody:secret@127.0.0.1:1/none"
       const start = Effect.flip(Effect.scoped(Layer.build(Database.layer))).pipe(
         Effect.provide([
+          NodeFileSystem.layer,
           Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]),
           ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
         ])

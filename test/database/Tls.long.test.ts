@@ -1,4 +1,5 @@
 /** Tests TLS to a PostgreSQL server, with authorities of its own. */
+import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, layer } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
@@ -38,7 +39,7 @@ const outcome = (port: number, { host = "127.0.0.1", ...parameters }: Parameters
     (sql) => sql<{ readonly ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
   ).pipe(
     Effect.map(([row]) => row?.ssl === true ? "encrypted" : "plain"),
-    Effect.provide(Layer.fresh(Layer.provide(Database.layer, config))),
+    Effect.provide(Layer.fresh(Layer.provide(Database.layer, [config, NodeFileSystem.layer]))),
     Effect.catchCause((cause) => Effect.succeed(describeCause(cause)))
   )
 }

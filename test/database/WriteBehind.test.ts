@@ -10,7 +10,6 @@ it.effect("A write-behind buffer keeps the values of a flush whose second write 
     const buffer = yield* WriteBehind.make<number, string>({
       interval: "1 second",
       table: "counts",
-      warning: "The counts cannot be stored",
       combine: (older, newer) => older + newer,
       write: (values): Effect.Effect<void, string> => {
         if (++writes === 2) return Effect.andThen(Effect.sync(() => buffer.set(2_499, "b")), Effect.fail("no"))

@@ -40,7 +40,7 @@ const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
 const preflight = [fromShop, "Access-Control-Request-Method: POST"]
 const allowed = (origin: string | null) => ({ "vary": "Origin", "access-control-allow-origin": origin })
-const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
+const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent, tracestate"
 const accepted = { "access-control-allow-methods": ofPets.allow, "access-control-allow-headers": acceptedNames }
 const halfKey = "Authorization: Bearer psk_x"
 const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
@@ -139,7 +139,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
-    ["capital letters", request("GET /V1/Pets"), {}, "No such path. Use /v1/pets."],
+    ["capital letters", request("GET /V1/Pets"), {}, "Paths are case-sensitive and begin with /v1."],
     ["no version", request("GET /pets"), {}, "No such path. Paths are case-sensitive and begin with /v1."],
     ["GET of the server", request("GET *", [])],
     ...["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/v1/%zz", "/v1/store/orders"].flatMap((path): Array<Row> => [
@@ -359,7 +359,11 @@ it.effect("getPet announces its deprecation, and returns 410 to authenticated re
     assertError(missing, 404, "not_found")
     for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
     yield* TestClock.adjust(1)
-    for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
+    for (const path of ["/v1/pets/1", "/v1/pets/x"]) {
+      const gone = yield* get(path)
+      assertError(gone, 410, "gone")
+      assert.include(gone.text, "Use GET /v1/pets.")
+    }
     assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
     const listed = yield* get("/v1/pets")
     assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])

@@ -2,7 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { AuditLog } from "../../src/api-keys/AuditLog.ts"
+import { KeyUsage } from "../../src/api-keys/KeyUsage.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
@@ -119,12 +120,15 @@ describe("Rate limits", () => {
         }
       }))
     )
-    const keys = Layer.effect(
-      ApiKeys,
-      Effect.map(ApiKeys, ({ audit, usage, ...others }) => ({
+    const usage = Layer.effect(
+      KeyUsage,
+      Effect.map(KeyUsage, (others) => ({ ...others, count: (_, kind) => void events.push(kind) }))
+    )
+    const audit = Layer.effect(
+      AuditLog,
+      Effect.map(AuditLog, (others) => ({
         ...others,
-        usage: { ...usage, count: (_, kind) => void events.push(kind) },
-        audit: { ...audit, recordBan: ({ until }) => Effect.sync(() => events.push(`ban until ${until}`)) }
+        recordBan: ({ until }) => Effect.sync(() => events.push(`ban until ${until}`))
       }))
     )
     return Effect.gen(function*() {
@@ -138,6 +142,6 @@ describe("Rate limits", () => {
       yield* Deferred.succeed(decided, undefined)
       yield* until(() => events.length === 3)
       assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000"])
-    }).pipe(Effect.provide(service(Layer.provideMerge(Layer.merge(limiter, keys), stores))))
+    }).pipe(Effect.provide(service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores))))
   })
 })

@@ -48,7 +48,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
       Layer.provide([
         GracefulShutdown.layer,
         Layer.provideMerge(RateLimiter.layerMemory, store),
-        Layer.succeed(AdminToken, Redacted.make(adminToken))
+        Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token: Redacted.make(adminToken) })
       ]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger]))

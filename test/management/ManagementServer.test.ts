@@ -1,9 +1,10 @@
 /** Tests the responses of the management port to operators, wrong tokens, foreign hosts and client errors. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Cause, Effect, Layer, Redacted } from "effect"
-import { SqlClient } from "effect/sql"
+import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
+import { databaseSilent } from "../../src/database/Deadline.ts"
+import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
 import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
@@ -26,21 +27,22 @@ const metric = (series: string) =>
 it.effect("During an outage /readyz names the database, and one line says when it is back", () =>
   Effect.gen(function*() {
     let isDown = true
-    const statement = Effect.suspend(() => isDown ? Effect.fail(new Cause.TimeoutError()) : Effect.succeed([]))
-    const database = Layer.succeed(SqlClient.SqlClient, (() => statement) as unknown as SqlClient.SqlClient)
+    const ping = Effect.suspend(() => isDown ? Effect.fail(databaseSilent) : Effect.void)
+    const readiness = Layer.effect(Readiness, makeReadiness(ping))
     yield* Effect.gen(function*() {
       const { lines } = yield* Management
       const back = () => lines.filter(({ message }) => message === "The database responds again").length
       for (let i = 0; i < 2; i++) {
-        assertError(yield* get("/readyz"), 503, "service_unavailable", "The database does not respond.")
         yield* TestClock.adjust("1 second")
+        assertError(yield* get("/readyz"), 503, "service_unavailable", "The database does not respond.")
       }
       isDown = false
+      // A failure is not cached.
+      assert.strictEqual((yield* get("/readyz")).status, 200)
       assert.strictEqual(back(), 0)
       yield* TestClock.adjust("5 seconds")
-      assert.strictEqual((yield* get("/readyz")).status, 200)
       assert.strictEqual(back(), 1)
-    }).pipe(Effect.provide(serversOn(Layer.merge(memory, database))))
+    }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness))))
   }))
 
 describe("Admin authentication", () => {

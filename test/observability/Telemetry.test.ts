@@ -130,13 +130,13 @@ describe("OpenTelemetry", () => {
 
   it("samples a trace as the caller decided, and other traces by the configured share", () => {
     const isExported = (ratio: number, sampled?: boolean) =>
-      startSpan(Telemetry.sample(Tracer.nativeTracer, ratio), sampled).sampled
+      startSpan(Telemetry.restrict(Tracer.nativeTracer, ratio), sampled).sampled
     const decisions = [isExported(1), isExported(0), isExported(0, true), isExported(1, false)]
     assert.deepStrictEqual(decisions, [true, false, true, false])
   })
 
   it("hides secrets in span attributes, including percent-encoded ones, and cuts long values", () => {
-    const span = startSpan(Telemetry.redact(Tracer.nativeTracer))
+    const span = startSpan(Telemetry.restrict(Tracer.nativeTracer, 1))
     span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
     span.attribute("url.full", `http://h/psk%255F${"a".repeat(38)}`)
     span.attribute("url.query", "a".repeat(16_000))

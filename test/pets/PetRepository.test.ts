@@ -1,13 +1,26 @@
 /** Tests the pet repository and its cache, in memory and on each database. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted } from "effect"
+import {
+  Arbitrary,
+  ConfigProvider,
+  Context,
+  Deferred,
+  Effect,
+  Fiber,
+  Layer,
+  Option,
+  Record as Records,
+  Redacted
+} from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { Pet } from "../../src/api/Pets.ts"
+import { NewPet, type Pet } from "../../src/api/Pets.ts"
+import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { maxPets, PetCache } from "../../src/pets/PetCache.ts"
-import { PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
+import { canonicalText, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { layerTest } from "../../src/testing.ts"
 import { clientOn, databases, describeOnEach, noDatabase } from "../support/Databases.ts"
 
 const owner = "key_a"
@@ -76,6 +89,34 @@ describeOnEach(stores, "PetRepository", (it, store) => {
       // The renewed key is valid for another 24 hours.
       yield* TestClock.adjust("86399 seconds")
       assert.deepStrictEqual((yield* create("Tom", "expired")).pet, renewed.pet)
+    }))
+
+  it.effect("keeps every field of the schema: in create, replay, get, list, the client and the idempotency key", () =>
+    Effect.gen(function*() {
+      const pets = Layer.succeed(PetRepository, yield* PetRepository)
+      const limits = { perMinute: 1_000_000, perDay: 1_000_000 }
+      const newPets = yield* Arbitrary.sampleEffect(Arbitrary.schema(NewPet), { count: 60, seed: "fields" })
+      yield* Effect.gen(function*() {
+        const client = yield* PetstoreClient
+        const before = (yield* client.create(pet)).id
+        const created = yield* Effect.forEach(newPets, (newPet, index) =>
+          Effect.gen(function*() {
+            const create = (each: NewPet) => client.create(each, { idempotencyKey: `fields-${index}` })
+            const created = yield* create(newPet)
+            assert.deepStrictEqual(created, { id: created.id, ...newPet })
+            assert.deepStrictEqual(yield* create(newPet), created)
+            assert.deepStrictEqual(yield* client.get(created.id), created)
+            for (const field of Records.keys(NewPet.fields)) {
+              const other = newPets.find((each) => each[field] !== newPet[field])
+              const reused = yield* Effect.flip(create({ ...newPet, [field]: other?.[field] }))
+              assert.strictEqual(reused._tag, "IdempotencyKeyReused", `another ${field}`)
+            }
+            return created
+          }), { concurrency: "unbounded" })
+        const listed = client.list({ limit: 100, cursor: before })
+        const expected = created.toSorted((a, b) => Number(a.id - b.id))
+        for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
+      }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
     }))
 
   if (store === "memory") return
@@ -241,6 +282,16 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
       assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
     }))
+})
+
+it("The text that is hashed for an idempotency key stays the same, so stored keys stay valid", () => {
+  assert.strictEqual(
+    canonicalText({ status: "sold", name: "Rex", categoryId: 9007199254740993n }),
+    `["Rex","9007199254740993","sold"]`
+  )
+  assert.strictEqual(canonicalText({ name: "\u{1f415}", categoryId: -1n }), `["\u{1f415}","-1",null]`)
+  const [text, same] = [{ b: 2, a: "x" }, { a: "x", b: 2 }].map((others) => canonicalText({ ...pet, ...others }))
+  assert.deepStrictEqual([text, same], Array(2).fill(`["Rex","1","sold",["a","x"],["b",2]]`))
 })
 
 describe("Cached pages", () => {

@@ -177,21 +177,4 @@ describeOnEach(databases, "RateLimiter", (it) => {
       assert.isFalse((yield* limiter.peek("key:outage", limits)).allowed)
       assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
     }))
-
-  it.effect("keeps the rejections and the ban of rows that an earlier version wrote", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const resetAt = 30_000
-      yield* TestClock.setTime(0)
-      const full = { used: 3, resetAt }
-      const earlier = { minute: full, day: full, refusals: { used: 2, resetAt }, savedAt: { wall: 0, boot: "" } }
-      const ban = { ban: { seconds: 60, until: resetAt } }
-      yield* sql`INSERT INTO rate_limits (caller, state, ends_at)
-        VALUES ('key:rejected', ${JSON.stringify(earlier)}::text::jsonb, to_timestamp(30)),
-          ('key:stored', ${JSON.stringify(ban)}::text::jsonb, to_timestamp(30))`
-      const limiter = yield* newProcess
-      // The third rejection begins a ban.
-      assert.isTrue((yield* limiter.charge("key:rejected", limits)).banBegan)
-      assert.strictEqual((yield* limiter.peek("key:stored", limits)).bannedUntil, resetAt)
-    }))
 })

@@ -67,7 +67,7 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
         })
     )
 
-    it.effect("says that a ban was lifted in this process alone while Redis does not reply", () =>
+    it.effect("lifts a ban in this process alone while Redis does not reply", () =>
       Effect.gen(function*() {
         const proxy = yield* Proxy.run((yield* Server).port)
         const [near] = yield* twoLimiters
@@ -79,12 +79,13 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
         proxy.setFault("refusing")
         yield* isBanned(limiter)
         yield* Limiters.untilAll("fallback", [limiter])
-        assert.strictEqual(yield* limiter.unban("key:lifted"), "fallback")
+        yield* limiter.unban("key:lifted")
+        assert.strictEqual(yield* limiter.counting, "fallback")
         assert.deepStrictEqual([yield* isBanned(limiter), yield* isBanned(near)], [false, true])
         proxy.setFault(undefined)
         yield* Limiters.untilAll("shared", [limiter])
         assert.isTrue(yield* isBanned(limiter))
-        assert.strictEqual(yield* limiter.unban("key:lifted"), "shared")
+        yield* limiter.unban("key:lifted")
         assert.isFalse(yield* isBanned(near))
       }))
 

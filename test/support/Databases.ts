@@ -3,6 +3,7 @@ import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { describe, layer, type Vitest } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
+import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
@@ -10,7 +11,9 @@ import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
+import { databaseSilent } from "../../src/database/Deadline.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { Readiness } from "../../src/database/Readiness.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { temporaryDirectory } from "./Temporary.ts"
@@ -73,15 +76,23 @@ export const databases = [
 export const random = NodeCrypto.layerSecureRandom
 
 /** In place of the database of stores in memory. */
-export const noDatabase = Layer.succeed(
+export const noDatabase = Layer.effect(
   SqlClient.SqlClient,
-  (() => Effect.die("There is no database")) as unknown as SqlClient.SqlClient
-)
+  SqlClient.make({
+    acquirer: Effect.die("There is no database"),
+    compiler: PgClient.makeCompiler(),
+    spanAttributes: [],
+    driver: "none"
+  })
+).pipe(Layer.provide(Reactivity.layer))
 
 /** All stores in memory. */
-export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase).pipe(
-  Layer.provideMerge(random)
-)
+export const memory = Layer.mergeAll(
+  PetRepository.layerMemory,
+  ApiKeys.layerMemory,
+  noDatabase,
+  Layer.succeed(Readiness, Effect.fail(databaseSilent))
+).pipe(Layer.provideMerge(random))
 
 /** The stores in memory, with other operations on pets. */
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
@@ -94,7 +105,7 @@ export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
+    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, Readiness.layer).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))

@@ -1,4 +1,5 @@
 /** A PgBouncer in front of the PostgreSQL server of `TEST_DATABASE_URL`, or of another one. */
+import { NodeFileSystem } from "@effect/platform-node"
 import { ConfigProvider, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
@@ -44,7 +45,7 @@ export const stores = (["session", "transaction"] as const).map((mode) => ({
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
     return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
       Layer.provide(Database.layer),
-      Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))),
+      Layer.provide([NodeFileSystem.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))]),
       Layer.provideMerge(random)
     )
   }))

@@ -1,0 +1,43 @@
+/** How SQL statements write and read the fields of a pet. Names are quoted, so a field can have the name of a keyword. */
+import { type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
+
+const columns = {
+  name: ["name", "text"],
+  categoryId: ["category_id", "bigint"],
+  status: ["status", "text"]
+} satisfies { readonly [Field in keyof NewPet]-?: readonly [column: string, type: string] }
+
+const fields = Object.entries(columns)
+
+export const insertedColumns = ["id", ...fields.map(([, [column]]) => `"${column}"`)].join()
+
+/** The values of `insertedColumns`, from the columns `id` and `pet` (JSON). */
+export const insertedValues = ["id", ...fields.map(([field, [, type]]) => `(pet->>'${field}')::${type}`)].join()
+
+/** Reads pets as one row with an array for each field, which decodes faster than many rows. */
+export const arrays = [
+  "array_agg(id) AS id",
+  ...fields.map(([field, [column]]) => `array_agg("${column}") AS "${field}"`)
+]
+  .join()
+
+export type Arrays = { readonly [Field in keyof Pet]-?: ReadonlyArray<unknown> }
+
+/** Interns the statuses: all cached pets of a status share one string, which saves memory. */
+const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
+
+/** Checks the values by hand, faster than a schema. */
+const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {
+  const shared = sharedStatuses.get(status)
+  if (
+    typeof id !== "bigint" || typeof name !== "string" || typeof categoryId !== "bigint" ||
+    (shared === undefined && status !== null)
+  ) throw new Error("The database returned a row that is not a valid pet")
+  return shared === undefined ? { id, name, categoryId } : { id, name, categoryId, status: shared }
+}
+
+export const toPets = ({ categoryId, id, name, status, ...others }: Arrays): ReadonlyArray<Pet> => {
+  // A field that is not passed to `toPet` is a compile error.
+  void (others satisfies Record<string, never>)
+  return id.map((value, index) => toPet(value, name[index], categoryId[index], status[index]))
+}
