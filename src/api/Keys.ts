@@ -153,9 +153,7 @@ export const KeysQuery = Schema.Struct({
     .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(
-    cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition)
-  )
+  cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}

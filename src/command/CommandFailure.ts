@@ -33,10 +33,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
       : failure.message.replaceAll("body.limits", limitFlags)
   }
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
-    return describeIssue(
-      failure.reason.cause.issue,
-      (path) => path[0] === "limits" ? limitFlags : path.join(".")
-    )
+    return describeIssue(failure.reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
   if (failure instanceof PetstoreClientError && failure.reason._tag === "UnexpectedResponse") {
     const { reason: { status }, requestId } = failure

@@ -38,7 +38,7 @@ const list = Command.make(
     const { all } = yield* AdminClient
     const keys = all({ ...filter, pageSize: Math.min(limit, listLimit.maximum) })
     const columns = Output.keyColumns(yield* DateTime.now)
-    yield* Output.printRows(Stream.take(keys, limit), { columns, json, schema: ListedKey })
+    yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })
 ).pipe(
   Command.withDescription("List the keys"),
@@ -157,7 +157,7 @@ const log = Command.make(
     const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
     )
-    yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
+    yield* Output.printRows(AuditEntry, Stream.take(entries, limit), { columns: Output.auditColumns, json })
   })
 ).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
 
@@ -166,24 +166,19 @@ const top = Command.make(
   { ...Flags.topFlags, limit: Flags.optional(Flags.limitFlag), json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ json, ...query }) {
     const keys = yield* AdminClient.use((client) => client.topUsage(query))
-    yield* Output.printRows(Stream.fromIterable(keys), { columns: Output.topColumns, json, schema: KeyTotals })
+    yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })
 ).pipe(
   Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
   Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
 )
 
-const readStdin = Effect.gen(function*() {
-  const { stdin } = yield* Stdio.Stdio
-  const maxInputBytes = 4_096
-  const bytes = yield* Stream.runCollect(Stream.take(Stream.flattenIterable(stdin), maxInputBytes))
-  return Redacted.make(Buffer.from(bytes).toString())
-})
-
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
-  const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
+  const { stdin } = yield* Stdio.Stdio
+  const piped = Effect.map(Stream.mkString(Stream.decodeText(stdin)), Redacted.make)
+  const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : piped
   const secret = findSecret(Redacted.value(text)) ?? ""
   if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({
