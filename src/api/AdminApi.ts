@@ -60,9 +60,7 @@ export class AdminApi extends HttpApi.make("petstore-admin")
     servers: [{
       url: "{management_url}",
       description: "The management port",
-      variables: {
-        management_url: { default: "http://127.0.0.1:9090" }
-      }
+      variables: { management_url: { default: "http://127.0.0.1:9090" } }
     }],
     transform: makeTransform({
       basePath: "",

@@ -1,13 +1,11 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./Keys.ts"
-import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
-import { isStorable } from "./Text.ts"
+import { cursor, limit, linkHeader } from "./Paging.ts"
+import { isStorable, oneOf } from "./Text.ts"
 
-const actions = ["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"] as const
-export const AuditAction = Schema.Literals(actions).annotate({
-  description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban.",
-  message: `Expected one of ${actions.join(", ")}`
+export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
+  description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban."
 })
 export type AuditAction = typeof AuditAction.Type
 
@@ -78,8 +76,8 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       body: Schema.Array(AuditEntry),
       headers: linkHeader("/admin/audit", AuditQuery)
     }, {
-      decode: ({ body, headers }) => ({ entries: body, ...nextOf(headers) }),
-      encode: (page) => ({ body: page.entries, headers: linkOf(page) })
+      decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
+      encode: ({ entries, next }) => ({ body: entries, headers: next ? { link: next } : {} })
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",

@@ -1,5 +1,5 @@
 /** One error class per `code` (SPEC §7). An HTTP body contains only the `code`, `message` and `status` of an error. */
-import { Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
+import { type Cause, Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 
 /** The body of every error response, except to HEAD (SPEC §2 Error). `status` equals the HTTP status. */
@@ -14,7 +14,7 @@ export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 /** The maximum size of a request. The largest valid pet, with a name of 1,000 escaped surrogate pairs, takes 12 KB. */
 export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerFields: 100 }
 
-const errors = {
+export const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
   MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
   InvalidApiKey: [
@@ -128,34 +128,18 @@ export class InternalError extends declareError<InternalError>()("InternalError"
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-export const errorClasses = [
-  InvalidRequest,
-  MissingApiKey,
-  InvalidApiKey,
-  MissingAdminToken,
-  InvalidAdminToken,
-  ReadOnlyToken,
-  NotFound,
-  MethodNotAllowed,
-  RequestTimeout,
-  Conflict,
-  Gone,
-  PreconditionFailed,
-  PayloadTooLarge,
-  UnsupportedMediaType,
-  ExpectationFailed,
-  MisdirectedRequest,
-  IdempotencyKeyReused,
-  RateLimitExceeded,
-  ApiKeyBanned,
-  TooManyAttempts,
-  HeaderFieldsTooLarge,
-  InternalError,
-  ServiceUnavailable,
-  HttpVersionNotSupported
-] as const
+/** What all errors of the API have. */
+export interface ApiError extends ErrorBody, Cause.YieldableError {
+  readonly _tag: keyof typeof errors
+  readonly message: string
+  readonly requestId?: string
+  readonly retryAfter?: Duration.Duration
+}
 
-export type ApiError = InstanceType<(typeof errorClasses)[number]>
+const isErrorBody = Schema.is(ErrorBody)
+
+export const isApiError = (failure: unknown): failure is ApiError =>
+  isErrorBody(failure) && "_tag" in failure && String(failure._tag) in errors
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
@@ -184,8 +168,7 @@ const idHeader = { "x-request-id": Schema.optionalKey(Schema.String) }
 const waitHeaders = { ...idHeader, "retry-after": Schema.optionalKey(RetryAfter) }
 interface ErrorHeaders extends Schema.Struct.Type<typeof waitHeaders> {}
 
-const headersOf = (error: ApiError): ErrorHeaders =>
-  "retryAfter" in error && error.retryAfter !== undefined ? { "retry-after": error.retryAfter } : {}
+const headersOf = ({ retryAfter }: ApiError): ErrorHeaders => retryAfter ? { "retry-after": retryAfter } : {}
 
 interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter">>): ApiError
@@ -199,7 +182,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   const defaults = classes.map((Error) => new Error())
   const [{ status } = new classes[0]()] = defaults
   const examples = defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
-  const body = Schema.declare(Schema.is(ErrorBody), { toCodecJson: () => undefined }).check(
+  const body = Schema.declare(isErrorBody, { toCodecJson: () => undefined }).check(
     Schema.makeFilter((value) => value.status === status && defaults.some(({ code }) => code === value.code), {
       expected: defaults.map(({ code }) => code).join(" or "),
       representation: { id: "petstore/errorResponse", payload: null, schemas: [ErrorBody.ast] },

@@ -1,7 +1,7 @@
 import { DateTime, Result, Schema } from "effect"
 import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
-import { isStorable } from "./Text.ts"
+import { isStorable, oneOf } from "./Text.ts"
 
 export const KeyId = Schema.String.annotate({
   description: "Identifier of the key. It is not secret.",
@@ -15,14 +15,11 @@ export const Instant = Schema.DateTimeUtcFromString
 
 const visibleCharacter = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
-const expectedName = { expected: "a name of 1 to 255 characters" }
-
 const name = Schema.String.annotate({
   description: "The name that an operator gives the key: 1 to 255 characters.",
   examples: ["acme"]
 }).check(
-  Schema.isMinLength(1, expectedName),
-  Schema.isMaxLength(255, expectedName),
+  Schema.isBetweenLength(1, 255, { expected: "a name of 1 to 255 characters" }),
   isStorable,
   Schema.makeFilter((text: string) => visibleCharacter.test(text) && !/\p{Cc}/u.test(text), {
     expected: "a name with at least one visible character and no control characters"
@@ -120,10 +117,9 @@ const parsePosition = (text: string): KeyPosition | undefined => {
  * A key is shown with one state: the first of revoked, expired, disabled and banned that applies, otherwise active. As
  * a filter, `active` also selects banned keys.
  */
-export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
+export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
-    "`expired` over `disabled`.",
-  message: "Expected active, banned, disabled, expired or revoked"
+    "`expired` over `disabled`."
 })
 export type KeyState = typeof KeyState.Type
 
@@ -139,9 +135,8 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
-  description: "Which keys come first. By default the oldest.",
-  message: "Expected oldest or newest"
+export const KeyOrder = oneOf("oldest", "newest").annotate({
+  description: "Which keys come first. By default the oldest."
 })
 
 export const KeysQuery = Schema.Struct({
@@ -150,7 +145,7 @@ export const KeysQuery = Schema.Struct({
   search: Schema.String.annotate({
     description: "A part of the name or the id, or the last four characters of the secret.",
     examples: ["acme"]
-  }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable).pipe(Schema.optionalKey),
+  }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
   secretHash: Schema.String.annotate({
     description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
     examples: ["0f2e4c1d5b6a7988".repeat(4)]
@@ -158,9 +153,7 @@ export const KeysQuery = Schema.Struct({
     .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(
-    cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition)
-  )
+  cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}

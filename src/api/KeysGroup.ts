@@ -3,11 +3,10 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
 import { ConcurrencyLimit, RequestBody, Validation } from "./OperationMiddleware.ts"
-import { linkHeader, linkOf, nextOf } from "./Paging.ts"
+import { linkHeader } from "./Paging.ts"
 import { idempotencyKey, transformText } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
-// The ETag of a version (RFC 9110 §8.8.3). A client sends it in `If-Match` to change only the version that it has read.
 export const formatETag = (version: number): string => `"${version}"`
 
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
@@ -32,14 +31,16 @@ export type IfMatch = typeof IfMatch.Type
 export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>
   ifMatch === undefined || ifMatch.includes("*") || ifMatch.includes(formatETag(version))
 
-const description = "The version of the key, for If-Match (RFC 9110 §8.8.3)."
-const ETag = Schema.String.annotate({ description, examples: [`"3"`] })
+const etag = Schema.String.annotate({
+  description: "The version of the key, for If-Match (RFC 9110 §8.8.3).",
+  examples: [`"3"`]
+}).pipe(Schema.optionalKey)
 
 const withETag = <Key extends { readonly version: number }, Encoded>(
   schema: Schema.Codec<Key, Encoded>,
   body: Schema.Codec<Key, Encoded> = schema
 ) =>
-  schema.pipe(HttpApiSchema.encodeToWithHeaders({ body, headers: { etag: Schema.optionalKey(ETag) } }, {
+  schema.pipe(HttpApiSchema.encodeToWithHeaders({ body, headers: { etag } }, {
     decode: (response) => response.body,
     encode: (key) => ({ body: key, headers: { etag: formatETag(key.version) } })
   }))
@@ -69,8 +70,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       body: Schema.Array(Keys.ListedKey),
       headers: linkHeader("/admin/keys", Keys.KeysQuery)
     }, {
-      decode: ({ body, headers: link }) => ({ keys: body, ...nextOf(link) }),
-      encode: (page) => ({ body: page.keys, headers: linkOf(page) })
+      decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
+      encode: ({ keys, next }) => ({ body: keys, headers: next ? { link: next } : {} })
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List keys",

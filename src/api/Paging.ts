@@ -7,15 +7,15 @@ export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
 const expectedLimit = `one integer from ${listLimit.minimum} to ${listLimit.maximum}`
 
-const parseLimit = (text: string): number | undefined => {
-  const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
-  return limit >= listLimit.minimum && limit <= listLimit.maximum ? limit : undefined
-}
+const parseLimit = (text: string): number | undefined => /^\d{1,3}$/.test(text) ? Number(text) : undefined
 
 export const limit = (description: string, defaultLimit = listLimit.default) =>
   documented(Predicate.isString, expectedLimit, { type: "integer", ...listLimit, default: defaultLimit, description })
     .pipe(
-      Schema.decodeTo(Schema.Int.check(Schema.isBetween(listLimit)), transformText(expectedLimit, parseLimit, String))
+      Schema.decodeTo(
+        Schema.Int.check(Schema.isBetween(listLimit, { expected: expectedLimit })),
+        transformText(expectedLimit, parseLimit, String)
+      )
     )
 
 const ascii = /^[ -~]*$/
@@ -74,13 +74,5 @@ export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: stri
   return { link: Schema.optionalKey(link) }
 }
 
-export const nextOf = <Query>({ link }: { readonly link?: Query }): { readonly next?: Query } =>
-  link === undefined ? {} : { next: link }
-
-export const linkOf = <Query>({ next }: { readonly next?: Query }): { readonly link?: Query } =>
-  next === undefined ? {} : { link: next }
-
-export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
-  readonly items: ReadonlyArray<A>
-  readonly last: A | undefined
-} => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }
+export const cutPage = <A>(found: ReadonlyArray<A>, size: number) =>
+  found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }

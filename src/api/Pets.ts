@@ -3,13 +3,12 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64 } from "./Int64.ts"
 import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
-import { cursor, limit, linkHeader, linkOf, listLimit, nextOf } from "./Paging.ts"
-import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
+import { cursor, limit, linkHeader, listLimit } from "./Paging.ts"
+import { idempotencyKey, isStorable, oneOf, uncheckedOf } from "./Text.ts"
 
-export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
+export const PetStatus = oneOf("available", "pending", "sold").annotate({
   identifier: "PetStatus",
-  description: "Availability.",
-  message: "Expected one of available, pending or sold"
+  description: "Availability."
 })
 export type PetStatus = typeof PetStatus.Type
 
@@ -92,8 +91,8 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     body: PetsJson,
     headers: linkHeader("/v1/pets", ListQuery)
   }, {
-    decode: ({ body, headers }) => ({ pets: body, ...nextOf(headers) }),
-    encode: (page) => ({ body: page.pets, headers: linkOf(page) })
+    decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
+    encode: ({ next, pets }) => ({ body: pets, headers: next ? { link: next } : {} })
   })),
   error: [...Errors.commonErrors]
 }).annotateMerge(

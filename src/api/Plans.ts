@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { oneOf } from "./Text.ts"
 
 /** The maximum numbers of requests in 60 seconds (`perMinute`) and in 86,400 seconds (`perDay`). */
 export const Limits = Schema.Struct({
@@ -7,10 +8,9 @@ export const Limits = Schema.Struct({
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 
-export const Plan = Schema.Literals(["free", "pro", "business", "enterprise"]).annotate({
+export const Plan = oneOf("free", "pro", "business", "enterprise").annotate({
   identifier: "Plan",
-  description: "The plan, which determines the limits.",
-  message: "Expected free, pro, business or enterprise"
+  description: "The plan, which determines the limits."
 })
 export type Plan = typeof Plan.Type
 

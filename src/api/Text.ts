@@ -29,6 +29,12 @@ export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed(
   expected: "a string without U+0000 or lone surrogates"
 })
 
+export const formatChoice = (words: ReadonlyArray<string>): string =>
+  `${words.slice(0, -1).join(", ")} or ${words.at(-1)}`
+
+export const oneOf = <const Words extends ReadonlyArray<string>>(...words: Words) =>
+  Schema.Literals(words).annotate({ message: `Expected one of ${formatChoice(words)}` })
+
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */

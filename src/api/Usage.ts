@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { Instant, KeyId } from "./Keys.ts"
 import { limit } from "./Paging.ts"
 import { Plan } from "./Plans.ts"
+import { oneOf } from "./Text.ts"
 
 const counts = {
   allowed: Schema.Int.annotate({ description: "Requests within the limits." }),
@@ -26,13 +27,11 @@ export type UsageCounts = Readonly<Record<UsageKind, number>>
 export const topUsageLimit = 10
 
 export const TopUsageQuery = Schema.Struct({
-  window: Schema.Literals(["hour", "day"]).annotate({
-    description: "The last 60 minutes, or the last 24 hours. By default the hour.",
-    message: "Expected hour or day"
+  window: oneOf("hour", "day").annotate({
+    description: "The last 60 minutes, or the last 24 hours. By default the hour."
   }).pipe(Schema.optionalKey),
-  by: Schema.Literals(usageKinds).annotate({
-    description: "The kind of requests that keys are ordered by. By default `allowed`.",
-    message: "Expected allowed, rejected or banned"
+  by: oneOf(...usageKinds).annotate({
+    description: "The kind of requests that keys are ordered by. By default `allowed`."
   }).pipe(Schema.optionalKey),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.", topUsageLimit))
 })

@@ -1,12 +1,10 @@
 import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
-import { ErrorBody } from "../api/Errors.ts"
+import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
 import { describeError } from "../config/Setting.ts"
 import { adminTokenFile } from "../config/Settings.ts"
-
-const isApiError = Schema.is(ErrorBody)
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
@@ -35,10 +33,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
       : failure.message.replaceAll("body.limits", limitFlags)
   }
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
-    return describeIssue(
-      failure.reason.cause.issue,
-      (path) => path[0] === "limits" ? limitFlags : path.join(".")
-    )
+    return describeIssue(failure.reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
   if (failure instanceof PetstoreClientError && failure.reason._tag === "UnexpectedResponse") {
     const { reason: { status }, requestId } = failure

@@ -5,8 +5,11 @@ import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../a
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
-const optional = <A>(flag: Flag.Flag<A>, description: string) =>
-  flag.pipe(Flag.withDescription(description), Flag.optional)
+/** An absent flag is `undefined`, which the client omits from the request. */
+export const optional = <A>(flag: Flag.Flag<A>, description?: string): Flag.Flag<A | undefined> => {
+  const described = description === undefined ? flag : Flag.withDescription(flag, description)
+  return Flag.map(Flag.optional(described), Option.getOrUndefined)
+}
 
 /** `Flag.withSchema` puts "Schema validation failed" before the expectation. */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
@@ -66,22 +69,15 @@ export const termFlags = {
   )
 }
 
-export const omitNone = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
-  const values: Partial<A> = {}
-  for (const field in fields) {
-    if (Option.isSome(fields[field])) values[field] = fields[field].value
-  }
-  return values
+export const toLimits = (perMinute: number | undefined, perDay: number | undefined) => {
+  if (perMinute === undefined && perDay === undefined) return Effect.undefined
+  if (perMinute !== undefined && perDay !== undefined) return Effect.succeed({ perMinute, perDay })
+  return new CliError.ValidationError({ message: "--per-minute and --per-day: use both or neither" })
 }
-
-export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option<number>) =>
-  Option.isSome(perMinute) === Option.isSome(perDay)
-    ? Effect.succeed(Option.all({ perMinute, perDay }))
-    : new CliError.ValidationError({ message: "--per-minute and --per-day: use both or neither" })
 
 export const changeFlags = {
   id: idArgument,
-  ifVersion: optional(
+  version: optional(
     wholeNumber("if-version").pipe(Flag.withMetavar("version")),
     "Change the key only if it has this version, which show prints"
   )

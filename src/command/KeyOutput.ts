@@ -1,5 +1,5 @@
 /** Prints the results of `petstore keys` as a table, as text, or as the JSON of the management API. */
-import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stdio, Stream } from "effect"
+import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
 import { type AuditEntry, wordsOf } from "../api/Audit.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { keyStateOf } from "../api/Keys.ts"
@@ -19,7 +19,7 @@ interface Column<Row> {
 }
 
 const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
-  `${columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()}\n`
+  `${columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()}`
 
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
@@ -55,37 +55,6 @@ export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "CHANGES", width: 0, cell: describeChanges }
 ]
 
-const isClosedPipe = (error: unknown): boolean =>
-  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
-  error.reason.cause.code === "EPIPE"
-
-/** Prints each page of rows before requesting the next, so that only one page is in memory. */
-export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, json, schema }: {
-  readonly columns: ReadonlyArray<Column<Row>>
-  readonly json: boolean
-  readonly schema: Schema.ConstraintEncoder<unknown> & { readonly Type: Row }
-}) =>
-  Effect.gen(function*() {
-    const { stdout } = yield* Stdio.Stdio
-    const encode = Schema.encodeEffect(Schema.toCodecJson(schema))
-    const [start, separator, end] = json
-      ? ["[\n", ",\n", "\n]\n"]
-      : [formatRow(columns, (each) => each.heading), "", ""]
-    const text = rows.pipe(
-      Stream.mapEffect((row) =>
-        json
-          ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
-          : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
-      ),
-      // Print the heading or `[` with the first row, so that a failed first request prints nothing to stdout.
-      Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
-      Stream.orElseIfEmpty(() => Stream.make(start)),
-      Stream.concat(Stream.make(end))
-    )
-    // `petstore keys list | head` closes the pipe early, which is not an error.
-    yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
-  })
-
 export const print = <S extends Schema.ConstraintEncoder<unknown>>(
   schema: S,
   value: S["Type"],
@@ -94,6 +63,17 @@ export const print = <S extends Schema.ConstraintEncoder<unknown>>(
   const encode = Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))
   return Effect.flatMap(json ? encode(value) : Effect.succeed(text), Console.log)
 }
+
+export const printRows = Effect.fnUntraced(function*<S extends Schema.ConstraintEncoder<unknown>, E, R>(
+  schema: S,
+  rows: Stream.Stream<S["Type"], E, R>,
+  { columns, json }: { readonly columns: ReadonlyArray<Column<S["Type"]>>; readonly json: boolean }
+) {
+  const found = yield* Stream.runCollect(rows)
+  const lines = found.map((row) => formatRow(columns, ({ cell }) => cell(row)))
+  const text = [formatRow(columns, ({ heading }) => heading), ...lines].join("\n")
+  yield* print(Schema.Array(schema), found, { json, text })
+})
 
 export const describeKey = (key: ApiKey): string =>
   [

@@ -23,8 +23,7 @@ const issue = Command.make(
   { name: Flags.nameFlag, plan: Flag.withDefault(Flags.planFlag, "free"), ...Flags.termFlags, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ expiresAt, json, name, perDay, perMinute, plan }) {
     const limits = yield* Flags.toLimits(perMinute, perDay)
-    const terms = Flags.omitNone({ limits, expiresAt: Option.filter(expiresAt, (at) => at !== null) })
-    const issued = yield* AdminClient.use((client) => client.issue({ name, plan, ...terms }))
+    const issued = yield* AdminClient.use((client) => client.issue({ name, plan, limits, expiresAt }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued) })
   })
 ).pipe(
@@ -34,13 +33,12 @@ const issue = Command.make(
 
 const list = Command.make(
   "list",
-  { ...Flags.filterFlags, limit: Flag.optional(Flags.limitFlag), json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ json, limit, ...filter }) {
+  { ...Flags.filterFlags, limit: Flags.optional(Flags.limitFlag), json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ json, limit = Infinity, ...filter }) {
     const { all } = yield* AdminClient
-    const count = Option.getOrElse(limit, () => Infinity)
-    const keys = all({ ...Flags.omitNone(filter), pageSize: Math.min(count, listLimit.maximum) })
+    const keys = all({ ...filter, pageSize: Math.min(limit, listLimit.maximum) })
     const columns = Output.keyColumns(yield* DateTime.now)
-    yield* Output.printRows(Stream.take(keys, count), { columns, json, schema: ListedKey })
+    yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })
 ).pipe(
   Command.withDescription("List the keys"),
@@ -59,19 +57,19 @@ const show = Command.make(
 const update = Command.make(
   "update",
   {
-    name: Flag.optional(Flags.nameFlag),
-    plan: Flag.optional(Flags.planFlag),
+    name: Flags.optional(Flags.nameFlag),
+    plan: Flags.optional(Flags.planFlag),
     ...Flags.termFlags,
     ...Flags.changeFlags,
     json: Flags.jsonFlag
   },
-  Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
-    const limits = yield* Flags.toLimits(perMinute, perDay)
-    const change = Flags.omitNone({ name, plan, limits, expiresAt })
-    yield* Object.keys(change).length > 0
-      ? Effect.void
-      : new CliError.ValidationError({ message: "Nothing to change: name at least one flag, such as --plan pro" })
-    const key = yield* AdminClient.use((client) => client.update(id, change, Flags.omitNone({ version: ifVersion })))
+  Effect.fnUntraced(function*({ expiresAt, id, json, name, perDay, perMinute, plan, version }) {
+    const change = { name, plan, limits: yield* Flags.toLimits(perMinute, perDay), expiresAt }
+    if (Object.values(change).every((field) => field === undefined)) {
+      const message = "Nothing to change: name at least one flag, such as --plan pro"
+      return yield* new CliError.ValidationError({ message })
+    }
+    const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
     yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
 ).pipe(
@@ -82,11 +80,10 @@ const update = Command.make(
 const rotate = Command.make(
   "rotate",
   { ...Flags.changeFlags, grace: Flags.graceFlag, yes: Flags.yesFlag, json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ grace, id, ifVersion, json, yes }) {
+  Effect.fnUntraced(function*({ grace, id, json, version, yes }) {
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const version = Flags.omitNone({ version: ifVersion })
-    const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), ...version })
+    const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), version })
     // If the request for the former secrets fails, print the new secret without them.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
@@ -99,10 +96,10 @@ const rotate = Command.make(
 const revoke = Command.make(
   "revoke",
   { ...Flags.changeFlags, yes: Flags.yesFlag },
-  Effect.fnUntraced(function*({ id, ifVersion, yes }) {
+  Effect.fnUntraced(function*({ id, version, yes }) {
     const client = yield* AdminClient
     yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id, Flags.omitNone({ version: ifVersion }))
+    yield* client.revoke(id, { version })
     yield* Console.log(`${id} is revoked.`)
   })
 ).pipe(Command.withDescription("Revoke a key permanently"))
@@ -111,8 +108,8 @@ const enabling = (name: string, enabled: boolean, description: string) =>
   Command.make(
     name,
     Flags.changeFlags,
-    Effect.fnUntraced(function*({ id, ifVersion }) {
-      yield* AdminClient.use((client) => client.update(id, { enabled }, Flags.omitNone({ version: ifVersion })))
+    Effect.fnUntraced(function*({ id, version }) {
+      yield* AdminClient.use((client) => client.update(id, { enabled }, { version }))
       yield* Console.log(`${id} is ${name}d.`)
     })
   ).pipe(Command.withDescription(description))
@@ -123,8 +120,8 @@ const enable = enabling("enable", true, "Enable a disabled key")
 const endFormer = Command.make(
   "end-former",
   Flags.changeFlags,
-  Effect.fnUntraced(function*({ id, ifVersion }) {
-    yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.omitNone({ version: ifVersion })))
+  Effect.fnUntraced(function*({ id, version }) {
+    yield* AdminClient.use((client) => client.endFormerSecrets(id, { version }))
     yield* Console.log(`Only the current secret of ${id} works.`)
   })
 ).pipe(Command.withDescription("Revoke the former secrets of a key, which still work after a rotation"))
@@ -157,36 +154,31 @@ const log = Command.make(
     const pageSize = Math.min(limit, listLimit.maximum)
     // An unknown id fails instead of printing an empty log. A key that was deleted in SQL still has entries.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
-    const entries = client.auditAll({ ...Flags.omitNone({ ...filter, key: id }), pageSize }).pipe(
+    const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
     )
-    yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
+    yield* Output.printRows(AuditEntry, Stream.take(entries, limit), { columns: Output.auditColumns, json })
   })
 ).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
 
 const top = Command.make(
   "top",
-  { ...Flags.topFlags, limit: Flag.optional(Flags.limitFlag), json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ by, json, limit, window }) {
-    const keys = yield* AdminClient.use((client) => client.topUsage(Flags.omitNone({ by, limit, window })))
-    yield* Output.printRows(Stream.fromIterable(keys), { columns: Output.topColumns, json, schema: KeyTotals })
+  { ...Flags.topFlags, limit: Flags.optional(Flags.limitFlag), json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ json, ...query }) {
+    const keys = yield* AdminClient.use((client) => client.topUsage(query))
+    yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })
 ).pipe(
   Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
   Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
 )
 
-const readStdin = Effect.gen(function*() {
-  const { stdin } = yield* Stdio.Stdio
-  const maxInputBytes = 4_096
-  const bytes = yield* Stream.runCollect(Stream.take(Stream.flattenIterable(stdin), maxInputBytes))
-  return Redacted.make(Buffer.from(bytes).toString())
-})
-
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
-  const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
+  const { stdin } = yield* Stdio.Stdio
+  const piped = Effect.map(Stream.mkString(Stream.decodeText(stdin)), Redacted.make)
+  const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : piped
   const secret = findSecret(Redacted.value(text)) ?? ""
   if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({

@@ -4,7 +4,7 @@
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
-import { describeIssue } from "../api/Text.ts"
+import { describeIssue, formatChoice } from "../api/Text.ts"
 
 /** How to parse a setting. On failure, `parse` returns the text that follows `Expected ${form}` in the error. */
 export interface Form<A> {
@@ -49,7 +49,7 @@ export const wholeNumber = (min: number, max: number): Form<number> =>
   })
 
 export const oneOf = <const Word extends string>(...words: ReadonlyArray<Word>): Form<Word> =>
-  makeForm(`${words.slice(0, -1).join(", ")} or ${words.at(-1)}`, (text) => words.find((word) => word === text))
+  makeForm(formatChoice(words), (text) => words.find((word) => word === text))
 
 const entriesOf = (text: string) => text.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
 

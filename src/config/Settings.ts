@@ -10,6 +10,11 @@ const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, stri
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
 })
 
+const label = (maxLength: number) =>
+  textForm(
+    `1 to ${maxLength} letters, digits, dots, hyphens and underscores`,
+    (text) => /^[\w.-]+$/.test(text) && text.length <= maxLength
+  )
 const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
 const port = wholeNumber(0, 65_535)
 const hostNames = list(
@@ -120,11 +125,9 @@ export const Settings = {
     "The proxies whose `X-Forwarded-For` the management port trusts. " +
       "If not set, an operator's address is where the connection comes from."
   ),
-  environment: optional(
-    "ENVIRONMENT",
-    textForm("1 to 40 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,40}$/.test(text)),
-    "none"
-  )("The name of this installation, such as `production`, which the console, `/readyz` and the log show."),
+  environment: optional("ENVIRONMENT", label(40), "none")(
+    "The name of this installation, such as `production`, which the console, `/readyz` and the log show."
+  ),
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile `/readyz` fails, and each connection is closed after its response."
@@ -150,11 +153,9 @@ export const Settings = {
   accessLog: withDefault("ACCESS_LOG", boolean, true)(
     "Whether each request on the API port is logged. If not, metrics and all other log lines remain."
   ),
-  buildRevision: withDefault(
-    "BUILD_REVISION",
-    textForm("1 to 64 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,64}$/.test(text)),
-    "unknown"
-  )("The commit or the number of the build, which `/healthz` and `/metrics` show. The image sets it."),
+  buildRevision: withDefault("BUILD_REVISION", label(64), "unknown")(
+    "The commit or the number of the build, which `/healthz` and `/metrics` show. The image sets it."
+  ),
   otlpEndpoint: optional(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     textForm("a URL like http://host:4318", (text) => /^https?:\/\//.test(URL.parse(text)?.href ?? "")),
@@ -167,9 +168,7 @@ export const Settings = {
     "OTEL_TRACES_SAMPLER",
     oneOf("parentbased_always_on", "parentbased_traceidratio"),
     "parentbased_always_on"
-  )(
-    "The sampler exports all traces, or a share. A sampling decision in the caller's `traceparent` takes precedence."
-  ),
+  )("The sampler exports all traces, or a share. A sampling decision in the caller's `traceparent` takes precedence."),
   otelTracesSamplerRatio: withDefault(
     "OTEL_TRACES_SAMPLER_ARG",
     makeForm(

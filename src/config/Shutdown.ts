@@ -19,15 +19,15 @@ export const maxResponses = Config.map(
 )
 
 /** Waits only this long for the finalizers of `layer`, so that the layers below still have their time to close. */
-export const closeWithin = (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) =>
-<A, E, R>(
-  layer: Layer.Layer<A, E, R>
-) =>
-  Layer.effectContext(Effect.gen(function*() {
-    const scope = yield* Scope.make()
-    yield* Effect.addFinalizer((exit) =>
-      Effect.flatMap(Effect.forkDetach(Scope.close(scope, exit)), (closing) =>
-        Effect.timeoutOrElse(Fiber.join(closing), { duration, orElse: () => orElse }))
-    )
-    return yield* Layer.buildWithScope(layer, scope)
-  }))
+export const closeWithin =
+  (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>
+    Layer.effectContext(Effect.gen(function*() {
+      const scope = yield* Scope.make()
+      yield* Effect.addFinalizer((exit) =>
+        Effect.flatMap(
+          Effect.forkDetach(Scope.close(scope, exit)),
+          (closing) => Effect.timeoutOrElse(Fiber.join(closing), { duration, orElse: () => orElse })
+        )
+      )
+      return yield* Layer.buildWithScope(layer, scope)
+    }))

@@ -12,9 +12,7 @@ export const make = (error: Errors.ApiError, headers: Readonly<Record<string, st
   HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
     status: error.status,
     contentType: "application/json",
-    headers: "retryAfter" in error && error.retryAfter !== undefined
-      ? { ...headers, "retry-after": retryAfter(error.retryAfter) }
-      : headers
+    headers: { ...headers, ...error.retryAfter && { "retry-after": retryAfter(error.retryAfter) } }
   })
 
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
@@ -28,9 +26,6 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
-const isApiError = (failure: unknown): failure is Errors.ApiError =>
-  Errors.errorClasses.some((error) => failure instanceof error)
-
 /** Only a declared failure becomes its status. All else, also an error that dies, is a logged 500. */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
@@ -40,7 +35,7 @@ export const responseOf = (
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
   // An error of `headError` or `/readyz`. Close the connection, because bytes after a faulty head cannot be trusted.
-  if (isApiError(failure)) return Effect.succeed(make(failure, { connection: "close" }))
+  if (Errors.isApiError(failure)) return Effect.succeed(make(failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, routesAt))
   }

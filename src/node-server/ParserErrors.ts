@@ -16,7 +16,7 @@ const unknownMethod = (fault: unknown): string | undefined => {
 /** Returns the error of a body that did not arrive. */
 export const bodyErrorOf = (fault: unknown): Errors.InvalidRequest | Errors.PayloadTooLarge | Errors.RequestTimeout => {
   const error = errorOfParser(fault)
-  return error._tag === "PayloadTooLarge" || error._tag === "RequestTimeout" ? error : malformed
+  return error instanceof Errors.PayloadTooLarge || error instanceof Errors.RequestTimeout ? error : malformed
 }
 
 const malformed = new Errors.InvalidRequest({

@@ -76,8 +76,7 @@ describe("The pages", () => {
     ])))
 
   it("have a row for each error code: its status, its cause, what it is charged to, and whether to retry", () => {
-    for (const error of Errors.errorClasses) {
-      const { code, status } = new error()
+    for (const [code, status] of Object.values(Errors.errors)) {
       assert.match(errors, new RegExp(`^\\| ${status} \\| .*\`${code}\`.* \\|$`, "m"))
     }
   })

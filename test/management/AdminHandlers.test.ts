@@ -16,7 +16,7 @@ const ownLimits = { perMinute: 1, perDay: 100 }
 /** Changes of a key that are invalid, and the message for each. */
 const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]> = [
   [null, "body: expected object"],
-  [{ name: "", plan: "gold" }, "body.plan: expected free, pro, business or enterprise"],
+  [{ name: "", plan: "gold" }, "body.plan: expected one of free, pro, business or enterprise"],
   [{ name: null }, "body.name: expected string"],
   ...[" ", "\u200B\u200D", "\u2800", "\u3164", "\u202E\u2069", "\uFE0F"].map((name) =>
     [{ name }, "body.name: expected a name with at least one visible character"] as const
