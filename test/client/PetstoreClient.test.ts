@@ -240,6 +240,7 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [html(200), "UnexpectedResponse", /returned 200 with text\/html/, false],
   [json(200, `{"hello":"world"}`), "UnexpectedResponse", /returned 200 with application\/json/, false],
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],
+  [json(502, `{"code":"later","message":"Later.","status":400}`), "UnexpectedResponse", /returned 502/, true],
   [error(400, "later"), "UndeclaredError", /^Later\.$/, false],
   [error(599, "later"), "UndeclaredError", /^Later\.$/, true],
   [error(505, "later"), "UndeclaredError", /^Later\.$/, false],
@@ -276,9 +277,29 @@ describe("PetstoreClient with a failing service", () => {
 
   it.effect("accepts an attempt timeout and a retry Schedule for one call", () =>
     Effect.gen(function*() {
-      const retry = { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: 2 } as const
-      const { requests, seconds } = yield* withReplies(["never"], ({ list }) => Effect.flip(list({}, { retry })))
+      const retry = { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: undefined } as const
+      const call = ({ list }: PetstoreClient["Service"]) => Effect.flip(list({}, { retry }))
+      // The client's own `times` stays.
+      const { requests, seconds } = yield* withReplies(["never"], call, { retry: { times: 2, maxWait: "1 minute" } })
       assert.deepStrictEqual([requests.length, seconds], [3, 23])
+    }))
+
+  const limit = { "x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "9000" }
+  const usedUp = json(200, "[]", { ...limit, ratelimit: `"minute";r=0;t=30, "day";r=9;t=8000` })
+  it.effect("waits for the seconds of RateLimit, even if this machine's clock is wrong", () =>
+    Effect.gen(function*() {
+      const { seconds } = yield* withReplies([usedUp, pets], ({ list }) => Effect.all([list(), list()]))
+      assert.approximately(seconds, 31, 1)
+    }))
+
+  it.effect("sends calls at once again after one has succeeded during a ban", () =>
+    Effect.gen(function*() {
+      const banned = error(429, "api_key_banned", { "retry-after": "100" })
+      const { seconds } = yield* withReplies([banned, pets], ({ list }) => {
+        const probe = list({}, { retry: { maxWait: 0 } })
+        return Effect.all([Effect.flip(probe), Effect.sleep("61 seconds"), probe, list()])
+      })
+      assert.isAtMost(seconds, 63)
     }))
 
   it.effect("ignores rate limit headers of the address", () =>

@@ -44,7 +44,7 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
 const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: ReadonlyArray<string>]>> = {
   "1 if no service responds": [
     /1\]?:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to the/,
-    ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]
+    ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1", ""]
   ],
   "2 for an invalid address": [
     /^PETSTORE_ADMIN_URL: expected an address like http:\/\/127\.0\.0\.1:9090, without a path\n$/,
@@ -73,7 +73,7 @@ const responses: ReadonlyArray<readonly [name: string, line: string, status: num
 
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
-    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
     const result = yield* runCommand(env, line === "" ? [] : line.split(" "))
     assert.strictEqual(result.code, Number(outcome[0]))
     assert.match(result.stdout, stdout)

@@ -1,9 +1,12 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
-import { assert } from "@effect/vitest"
-import { DateTime, Effect, Redacted, Stream } from "effect"
+import { assert, it } from "@effect/vitest"
+import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import type { AuditLog } from "../../src/api-keys/AuditLog.ts"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { describeOnEach, stores } from "../support/Databases.ts"
+import { describeOnEach, memory, stores } from "../support/Databases.ts"
 import { send } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
@@ -45,6 +48,18 @@ const invalidQueries = {
     "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone since=now until=2026-02-30",
   usage: "by=plan window=week limit=101"
 }
+
+it.effect("A ban stays if its lifting cannot be recorded", () => {
+  const record: AuditLog["record"] = (_, run) => run(() => Effect.fail(new ServiceUnavailable()))
+  const failing = Effect.map(ApiKeys, (keys) => ApiKeys.of({ ...keys, audit: { ...keys.audit, record } }))
+  return Effect.gen(function*() {
+    const client = yield* AdminClient
+    const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
+    yield* Effect.replicateEffect(listPets(key), 5)
+    assert.strictEqual((yield* Effect.flip(client.unban(id)))._tag, "ServiceUnavailable")
+    assert.isNotNull((yield* client.get(id)).ban)
+  }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(ApiKeys, failing), memory))))
+})
 
 const servers = stores.map((store) => ({ ...store, isLive: true, layer: serversOn(store.layer) }))
 

@@ -244,6 +244,18 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
 })
 
 describe("Cached pages", () => {
+  it("are as old as the start of their read", () => {
+    let nowMs = 0
+    const cache = new PetCache(1_000, () => nowMs)
+    const cachePets = cache.beginLookup()
+    nowMs = 600
+    cachePets([{ id: 1n, ...pet }])
+    for (const [atMs, expected] of [[1_000, "Rex"], [1_001, undefined]] as const) {
+      nowMs = atMs
+      assert.strictEqual(cache.get(1n)?.name, expected)
+    }
+  })
+
   it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
     let seed = 1
     const random = (below: number): number => {

@@ -180,13 +180,25 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
     }))
 
-  it.effect("asks for confirmation before a revocation on a terminal, and replaces bidi control characters", () =>
+  it.effect("exits with 0 if nothing reads its list", () =>
+    Effect.gen(function*() {
+      const { env } = yield* Service
+      const child = spawn(process.execPath, [cli, "keys", "list"], { env: { PATH: process.env.PATH, ...env } })
+      child.stdout.destroy()
+      let stderr = ""
+      child.stderr.on("data", (chunk: Buffer) => void (stderr += chunk.toString()))
+      assert.deepStrictEqual([(yield* Effect.promise(() => once(child, "close")))[0], stderr], [0, ""])
+    }))
+
+  it.effect("asks on a terminal before it ends a secret, and replaces bidi control characters", () =>
     Effect.gen(function*() {
       const { ask, json, text } = yield* Service
       const { id } = yield* json("issue --name a\u202Eb")
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "n\r"), 1)
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "\x03"), 130)
       assert.match(yield* text(`show ${id}`), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
+      assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stops working now/, "n\r"), 1)
+      assert.strictEqual(yield* ask(`rotate ${id} --grace 1`, /not be shown again/, ""), 0)
       assert.strictEqual(yield* ask(`revoke ${id} --yes`, /revoked/, ""), 0)
     }))
 })
