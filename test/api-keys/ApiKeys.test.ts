@@ -1,29 +1,14 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
-import { assert, it } from "@effect/vitest"
-import {
-  Console,
-  Context,
-  DateTime,
-  Duration,
-  Effect,
-  Exit,
-  Layer,
-  Option,
-  Predicate,
-  Redacted,
-  Stream,
-  Struct
-} from "effect"
+import { assert } from "@effect/vitest"
+import { Context, DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import * as FirstKey from "../../src/api-keys/FirstKey.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
-import { describeOnEach, memory, random, stores } from "../support/Databases.ts"
-import { service } from "../support/Service.ts"
+import { describeOnEach, random, stores } from "../support/Databases.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "test", plan: "free", ...options }))
@@ -104,21 +89,6 @@ const walk = (limit: number, filter: KeyFilter = {}) =>
       assert.isAtMost(keys.length, limit)
       return [keys, Option.fromUndefinedOr(next)] as const
     })))
-
-it.effect("The first start prints an API key, and a later one prints none, even if it is revoked", () => {
-  let printed = ""
-  const start = Effect.scoped(Layer.build(Layer.fresh(FirstKey.layer)))
-  return Effect.gen(function*() {
-    const { list, revoke } = yield* ApiKeys
-    yield* start
-    for (const { id } of (yield* list({ limit: 1 })).keys) yield* revoke(id)
-    yield* start
-    assert.lengthOf(printed.match(/curl/g) ?? [], 1)
-  }).pipe(
-    Effect.provideService(Console.Console, { ...console, log: (text) => void (printed += String(text)) }),
-    Effect.provide(Layer.merge(memory, service(memory)))
-  )
-})
 
 describeOnEach(stores, "ApiKeys", (it, store) => {
   it.effect("lists the issued keys without secrets, oldest first, each on exactly one page, with any limit", () =>

@@ -24,14 +24,12 @@ it.live("A connection to Redis that is still opening is closed before the scope 
     )
   }))
 
-it.effect("A start waits for Redis for a second", () =>
+it.effect("A start waits for Redis for at most a second", () =>
   Effect.gen(function*() {
     const run = () => new Promise<never>(() => {})
     const client = { onError: () => {}, connect: Effect.never, serverOf: () => unnamedServer, run }
     const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
-    yield* TestClock.adjust("999 millis")
-    assert.isUndefined(starting.pollUnsafe())
-    yield* TestClock.adjust("1 millis")
+    yield* TestClock.adjust("1 second")
     assert.isDefined(starting.pollUnsafe())
   }))
 
