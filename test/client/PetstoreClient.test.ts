@@ -282,11 +282,7 @@ describe("PetstoreClient with a failing service", () => {
     Effect.gen(function*() {
       const retry = { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: undefined } as const
       const call = ({ list }: PetstoreClient["Service"]) => Effect.flip(list({}, { retry, timeout: "1 minute" }))
-      const own = {
-        timeout: "1 second",
-        headers: { "x-a": "1" },
-        retry: { times: 2, attemptTimeout: "9 seconds" }
-      } as const
+      const own = { timeout: "1 second", headers: { "x-a": "1" }, retry: { times: 2 } } as const
       const { requests, seconds } = yield* withReplies(["never"], call, own)
       assert.deepStrictEqual([requests.map((headers) => headers["x-a"]), seconds], [["1", "1", "1"], 23])
     }))
@@ -355,12 +351,12 @@ describe("PetstoreClient with a failing service", () => {
 
   const limited = error(429, "too_many_attempts", { "retry-after": "1" })
   // The service may have issued the key before the 503, but not before the 429.
-  const replies = [["nothing", "Unreachable", 1], [busy, "ServiceUnavailable", 1], [
+  const rows = [["nothing", "Unreachable", 1], [busy, "ServiceUnavailable", 1], [
     limited,
     "TooManyAttempts",
     6
   ]] as const
-  it.effect.each(replies)(
+  it.effect.each(rows)(
     "retries the requests of AdminClient that have changed nothing, after %s",
     (row) =>
       Effect.gen(function*() {

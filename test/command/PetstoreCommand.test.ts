@@ -54,13 +54,7 @@ const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: Re
 
 /** Responses of a service, and what the command prints for them. */
 const responses: ReadonlyArray<readonly [name: string, line: string, status: number, body: string, stderr: RegExp]> = [
-  [
-    "a new key of another version",
-    "keys issue --name a",
-    201,
-    "{}",
-    /^The service issued a key, .* of another version/
-  ],
+  ["a new key of another version", "keys issue --name a", 201, "{}", /^The service issued a key, .* another version/],
   ["a change of another version", "keys enable key_a", 200, "{}", /^The service carried out the request, .* keys log`/],
   [
     "an error about a field that is a flag",

@@ -38,7 +38,7 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
   [{ expires_at: null, x: 1 }, "body.expires_at: unknown field (did you mean expiresAt?); body.x: unknown field."],
   [{ plan: "enterprise", limits: { ...ownLimits, perHuor: 1 } }, "body.limits.perHuor: unknown field."],
   [{ plan: "enterprise", limits: { ...ownLimits, per_dya: 1 } }, "per_dya: unknown field (did you mean perDay?)."],
-  [{ revokedAt: null }, "body.revokedAt: unknown field."],
+  [{ revokedAt: null, namexyz: "" }, "body.revokedAt: unknown field; body.namexyz: unknown field."],
   [Object.fromEntries(Array.from({ length: 12 }, (_, i) => [i, i])), "body.9: unknown field; and 2 more."]
 ]
 
@@ -169,11 +169,8 @@ describeOnEach(servers, "Key operations", (it) => {
     Effect.gen(function*() {
       const { baseUrl, lines } = yield* Management
       const client = yield* AdminClient
-      const issue = client.issue({
-        name: "a",
-        plan: "free",
-        expiresAt: DateTime.add(yield* DateTime.now, { hours: 1 })
-      })
+      const expiresAt = DateTime.add(yield* DateTime.now, { hours: 1 })
+      const issue = client.issue({ name: "a", plan: "free", expiresAt })
       const [disabled, revoked, rotated, expired] = [yield* issue, yield* issue, yield* issue, yield* issue]
       yield* client.update(disabled.id, { enabled: false })
       yield* client.revoke(revoked.id)

@@ -35,6 +35,7 @@ describe("TestService", () => {
     ["exhaustLimit", ({ exhaustLimit }: Service) => exhaustLimit, "RateLimitExceeded", minute],
     ["banKey", ({ banKey }: Service) => banKey, "ApiKeyBanned", minute],
     ["revokeKey", ({ revokeKey }: Service) => revokeKey, "InvalidApiKey", undefined],
+    ["loseResponses", ({ loseResponses }: Service) => loseResponses(2), "Unreachable", recover],
     ["becomeUnavailable", (service: Service) => service.becomeUnavailable, "ServiceUnavailable", recover],
     ["becomeSlow", (service: Service) => service.becomeSlow("2 seconds"), "Unreachable", recover]
   ] as const
