@@ -1,6 +1,7 @@
 /** Tests the command lines, messages and exit codes of the `petstore` command without a service. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { withChecksum } from "../../src/api/SecretForm.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
 
@@ -78,6 +79,17 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
+  it.effect("sends only the SHA-256 of the secret whose key it finds", () =>
+    Effect.gen(function*() {
+      const urls: Array<string | undefined> = []
+      const address = yield* serve(({ url }, response) => {
+        urls.push(url)
+        response.writeHead(200, { "content-type": "application/json" }).end("[]")
+      })
+      const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+      yield* runCommand(env, ["keys", "whose"], withChecksum("0".repeat(32)))
+      assert.match(urls.join(), /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/)
+    }))
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
     Effect.gen(function*() {
       const address = yield* serve((_request, response) => {

@@ -182,7 +182,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
 
   it.effect("exits with 0 if nothing reads its list", () =>
     Effect.map(Service, ({ env }) => {
-      const args = ["-o", "pipefail", "-c", `${process.execPath} ${cli} keys list | true`]
+      const args = ["--norc", "-o", "pipefail", "-c", `${process.execPath} ${cli} keys list | true`]
       const { status, stderr } = spawnSync("bash", args, { env: { PATH: process.env.PATH, ...env } })
       assert.deepStrictEqual([status, String(stderr)], [0, ""])
     }))
@@ -197,5 +197,6 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stops working now/, "n\r"), 1)
       assert.strictEqual(yield* ask(`rotate ${id} --grace 1`, /not be shown again/, ""), 0)
       assert.strictEqual(yield* ask(`revoke ${id} --yes`, /revoked/, ""), 0)
+      assert.strictEqual(yield* ask("whose", /Secret/, `${withChecksum("0".repeat(32))}\r`), 1)
     }))
 })
