@@ -96,8 +96,11 @@ describe("PetstoreClient with the service in memory", () => {
   testOnService("sends a call's headers, a User-Agent, and a UUID as idempotency key", function*(client, service) {
     yield* client.list({}, { headers: { "x-request-id": "order-17" } })
     yield* client.create(rex)
-    const headers = (yield* service.sentRequests).map((request) => request.headers)
-    assert.deepStrictEqual(headers.map((each) => each["x-request-id"]), ["order-17", undefined])
+    yield* Stream.runDrain(client.all())
+    const requests = yield* service.sentRequests
+    assert.strictEqual(requests.at(-1)?.path, "/v1/pets?limit=100")
+    const headers = requests.map((request) => request.headers)
+    assert.deepStrictEqual(headers.map((each) => each["x-request-id"]), ["order-17", undefined, undefined])
     assert.match(headers[1]?.["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
     assert.match(headers[1]?.["idempotency-key"] ?? "", /^[0-9a-f-]{36}$/)
   })
@@ -240,6 +243,7 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [html(200), "UnexpectedResponse", /returned 200 with text\/html/, false],
   [json(200, `{"hello":"world"}`), "UnexpectedResponse", /returned 200 with application\/json/, false],
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],
+  [json(502, `{"code":"later","message":"Later.","status":400}`), "UnexpectedResponse", /returned 502/, true],
   [error(400, "later"), "UndeclaredError", /^Later\.$/, false],
   [error(599, "later"), "UndeclaredError", /^Later\.$/, true],
   [error(505, "later"), "UndeclaredError", /^Later\.$/, false],
@@ -274,11 +278,44 @@ describe("PetstoreClient with a failing service", () => {
       assert.lengthOf(requests, canSucceed ? 3 : 1)
     }))
 
-  it.effect("accepts an attempt timeout and a retry Schedule for one call", () =>
+  it.effect("overrides the client's options with those of a call, one by one", () =>
     Effect.gen(function*() {
-      const retry = { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: 2 } as const
-      const { requests, seconds } = yield* withReplies(["never"], ({ list }) => Effect.flip(list({}, { retry })))
-      assert.deepStrictEqual([requests.length, seconds], [3, 23])
+      const retry = { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: undefined } as const
+      const call = ({ list }: PetstoreClient["Service"]) => Effect.flip(list({}, { retry, timeout: "1 minute" }))
+      const own = { timeout: "1 second", headers: { "x-a": "1" }, retry: { times: 2 } } as const
+      const { requests, seconds } = yield* withReplies(["never"], call, own)
+      assert.deepStrictEqual([requests.map((headers) => headers["x-a"]), seconds], [["1", "1", "1"], 23])
+    }))
+
+  it.effect("has the default timeouts and backoff that its page names", () =>
+    Effect.gen(function*() {
+      const waits: Array<number> = []
+      const logger = Logger.make(({ message }) => void waits.push(Number(/\d+/.exec(String(message)))))
+      const { requests, seconds } = yield* failureOf(["never"]).pipe(
+        Effect.provide(Logger.layer([logger])),
+        Effect.provideService(References.MinimumLogLevel, "Debug")
+      )
+      assert.deepStrictEqual([requests.length, seconds, waits.length], [4, 120, 3])
+      for (const [i, wait] of waits.entries()) assert.approximately(wait, 200 * 2 ** i, 41 * 2 ** i)
+      assert.notDeepEqual(waits, [200, 400, 800])
+    }))
+
+  it.effect("waits for the seconds of RateLimit, even if this machine's clock is wrong", () =>
+    Effect.gen(function*() {
+      const limit = { "x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "9000" }
+      const usedUp = json(200, "[]", { ...limit, ratelimit: `"minute";r=0;t=30, "day";r=9;t=8000` })
+      const { seconds } = yield* withReplies([usedUp, pets], ({ list }) => Effect.all([list(), list()]))
+      assert.approximately(seconds, 31, 1)
+    }))
+
+  it.effect("sends calls at once again after one has succeeded during a ban", () =>
+    Effect.gen(function*() {
+      const banned = error(429, "api_key_banned", { "retry-after": "100" })
+      const { seconds } = yield* withReplies([banned, pets], ({ list }) => {
+        const probe = list({}, { retry: { maxWait: 0 } })
+        return Effect.all([Effect.flip(probe), Effect.sleep("61 seconds"), probe, list()])
+      })
+      assert.isAtMost(seconds, 63)
     }))
 
   it.effect("ignores rate limit headers of the address", () =>
@@ -312,17 +349,22 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  // The service may have issued the key before the 503.
-  const uncertainReplies = [["nothing", "Unreachable"], [busy, "ServiceUnavailable"]] as const
-  it.effect.each(uncertainReplies)(
-    "retries only the GET requests of AdminClient after %s",
+  const limited = error(429, "too_many_attempts", { "retry-after": "1" })
+  // The service may have issued the key before the 503, but not before the 429.
+  const rows = [["nothing", "Unreachable", 1], [busy, "ServiceUnavailable", 1], [
+    limited,
+    "TooManyAttempts",
+    6
+  ]] as const
+  it.effect.each(rows)(
+    "retries the requests of AdminClient that have changed nothing, after %s",
     (row) =>
       Effect.gen(function*() {
-        const [reply, reason] = row
+        const [reply, reason, writes] = row
         const read = yield* withReplies([reply, pets], (_, { list }) => list())
         assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
         const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
-        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, 1])
+        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, writes])
       })
   )
 

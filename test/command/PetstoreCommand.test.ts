@@ -1,6 +1,7 @@
 /** Tests the command lines, messages and exit codes of the `petstore` command without a service. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { withChecksum } from "../../src/api/SecretForm.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
 
@@ -44,7 +45,7 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
 const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: ReadonlyArray<string>]>> = {
   "1 if no service responds": [
     /1\]?:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to the/,
-    ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]
+    ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1", ""]
   ],
   "2 for an invalid address": [
     /^PETSTORE_ADMIN_URL: expected an address like http:\/\/127\.0\.0\.1:9090, without a path\n$/,
@@ -54,13 +55,7 @@ const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: Re
 
 /** Responses of a service, and what the command prints for them. */
 const responses: ReadonlyArray<readonly [name: string, line: string, status: number, body: string, stderr: RegExp]> = [
-  [
-    "a new key of another version",
-    "keys issue --name a",
-    201,
-    "{}",
-    /^The service issued a key, .* of another version/
-  ],
+  ["a new key of another version", "keys issue --name a", 201, "{}", /^The service issued a key, .* another version/],
   ["a change of another version", "keys enable key_a", 200, "{}", /^The service carried out the request, .* keys log`/],
   [
     "an error about a field that is a flag",
@@ -73,7 +68,7 @@ const responses: ReadonlyArray<readonly [name: string, line: string, status: num
 
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
-    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
     const result = yield* runCommand(env, line === "" ? [] : line.split(" "))
     assert.strictEqual(result.code, Number(outcome[0]))
     assert.match(result.stdout, stdout)
@@ -84,6 +79,17 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
+  it.effect("sends only the SHA-256 of the secret whose key it finds", () =>
+    Effect.gen(function*() {
+      const urls: Array<string | undefined> = []
+      const address = yield* serve(({ url }, response) => {
+        urls.push(url)
+        response.writeHead(200, { "content-type": "application/json" }).end("[]")
+      })
+      const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+      yield* runCommand(env, ["keys", "whose"], withChecksum("0".repeat(32)))
+      assert.match(urls.join(), /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/)
+    }))
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
     Effect.gen(function*() {
       const address = yield* serve((_request, response) => {

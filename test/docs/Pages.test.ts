@@ -1,6 +1,6 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { OpenApi } from "effect/http-api"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
@@ -105,6 +105,13 @@ describe("The pages", () => {
       const row = `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
       assert.include(errors.toLowerCase(), row)
     }
+  })
+
+  it.effect("of the client name the variables that it reads", () => {
+    const env = { PETSTORE_URL: "http://a", PETSTORE_API_KEY: "a", PETSTORE_ADMIN_URL: "http://a", ADMIN_TOKEN: "a" }
+    for (const name of Object.keys(env)) assert.include(readPage("package/README.md"), name)
+    const clients = Layer.build(Layer.merge(PetstoreClient.layerConfig(), AdminClient.layerConfig()))
+    return Effect.provideService(clients, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
   })
 
   it("describe each table of the schema, and name the schema version of the release", () => {

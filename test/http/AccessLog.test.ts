@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, Metric, References } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { InvalidRequest } from "../../src/api/Errors.ts"
+import { Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordResponse } from "../../src/http/AccessLog.ts"
 import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
@@ -76,6 +76,9 @@ describe("The access log", () => {
       const [line = ""] = yield* linesOf("key_a", undefined, true, "Info", true, response)
       const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
       assert.deepInclude(JSON.parse(line).annotations, expected)
+      // Only a 400 is about fields.
+      const conflict = ErrorResponses.make(new Conflict({ message }))
+      assert.notInclude((yield* linesOf("key_a", undefined, true, "Info", true, conflict)).join(), "fields")
     }))
 
   it.effect("has the same metric labels for every unknown method and path", () =>

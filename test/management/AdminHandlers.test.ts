@@ -1,9 +1,12 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
-import { assert } from "@effect/vitest"
-import { DateTime, Effect, Redacted, Stream } from "effect"
+import { assert, it } from "@effect/vitest"
+import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import type { AuditLog } from "../../src/api-keys/AuditLog.ts"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { describeOnEach, stores } from "../support/Databases.ts"
+import { describeOnEach, memory, stores } from "../support/Databases.ts"
 import { send } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
@@ -35,7 +38,7 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
   [{ expires_at: null, x: 1 }, "body.expires_at: unknown field (did you mean expiresAt?); body.x: unknown field."],
   [{ plan: "enterprise", limits: { ...ownLimits, perHuor: 1 } }, "body.limits.perHuor: unknown field."],
   [{ plan: "enterprise", limits: { ...ownLimits, per_dya: 1 } }, "per_dya: unknown field (did you mean perDay?)."],
-  [{ revokedAt: null }, "body.revokedAt: unknown field."],
+  [{ revokedAt: null, namexyz: "" }, "body.revokedAt: unknown field; body.namexyz: unknown field."],
   [Object.fromEntries(Array.from({ length: 12 }, (_, i) => [i, i])), "body.9: unknown field; and 2 more."]
 ]
 
@@ -45,6 +48,18 @@ const invalidQueries = {
     "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone since=now until=2026-02-30",
   usage: "by=plan window=week limit=101"
 }
+
+it.effect("A ban stays if its lifting cannot be recorded", () => {
+  const record: AuditLog["record"] = (_, run) => run(() => Effect.fail(new ServiceUnavailable()))
+  const failing = Effect.map(ApiKeys, (keys) => ApiKeys.of({ ...keys, audit: { ...keys.audit, record } }))
+  return Effect.gen(function*() {
+    const client = yield* AdminClient
+    const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
+    yield* Effect.replicateEffect(listPets(key), 5)
+    assert.strictEqual((yield* Effect.flip(client.unban(id)))._tag, "ServiceUnavailable")
+    assert.isNotNull((yield* client.get(id)).ban)
+  }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(ApiKeys, failing), memory))))
+})
 
 const servers = stores.map((store) => ({ ...store, isLive: true, layer: serversOn(store.layer) }))
 
@@ -128,6 +143,7 @@ describeOnEach(servers, "Key operations", (it) => {
       }
       for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)
       assert.strictEqual((yield* call("POST /rotate")).headers.get("etag"), `"3"`)
+      assert.isEmpty((yield* client.get(id)).formerSecrets)
       const calls = [client.update(id, { name: "c" }, { version: 2 }), client.rotate(id, { version: 2 })]
       for (const call of calls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
       yield* client.revoke(id, { version: 3 })
@@ -154,11 +170,8 @@ describeOnEach(servers, "Key operations", (it) => {
     Effect.gen(function*() {
       const { baseUrl, lines } = yield* Management
       const client = yield* AdminClient
-      const issue = client.issue({
-        name: "a",
-        plan: "free",
-        expiresAt: DateTime.add(yield* DateTime.now, { hours: 1 })
-      })
+      const expiresAt = DateTime.add(yield* DateTime.now, { hours: 1 })
+      const issue = client.issue({ name: "a", plan: "free", expiresAt })
       const [disabled, revoked, rotated, expired] = [yield* issue, yield* issue, yield* issue, yield* issue]
       yield* client.update(disabled.id, { enabled: false })
       yield* client.revoke(revoked.id)

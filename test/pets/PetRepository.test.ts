@@ -295,6 +295,16 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
 })
 
 describe("Cached pages", () => {
+  it("are as old as the start of their read", () => {
+    let nowMs = 0
+    const cache = new PetCache(1_000, () => nowMs)
+    const cachePets = cache.beginLookup()
+    nowMs = 600
+    cachePets([{ id: 1n, ...pet }])
+    nowMs = 1_001
+    assert.isUndefined(cache.get(1n))
+  })
+
   it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
     let seed = 1
     const random = (below: number): number => {

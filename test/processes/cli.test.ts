@@ -1,7 +1,7 @@
 /** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { spawn } from "node:child_process"
+import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { fileURLToPath } from "node:url"
 import { withChecksum } from "../../src/api/SecretForm.ts"
@@ -180,13 +180,23 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
     }))
 
-  it.effect("asks for confirmation before a revocation on a terminal, and replaces bidi control characters", () =>
+  it.effect("exits with 0 if nothing reads its list", () =>
+    Effect.map(Service, ({ env }) => {
+      const args = ["--norc", "-o", "pipefail", "-c", `${process.execPath} ${cli} keys list | true`]
+      const { status, stderr } = spawnSync("bash", args, { env: { PATH: process.env.PATH, ...env } })
+      assert.deepStrictEqual([status, String(stderr)], [0, ""])
+    }))
+
+  it.effect("asks on a terminal before it ends a secret, and replaces bidi control characters", () =>
     Effect.gen(function*() {
       const { ask, json, text } = yield* Service
       const { id } = yield* json("issue --name a\u202Eb")
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "n\r"), 1)
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "\x03"), 130)
       assert.match(yield* text(`show ${id}`), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
+      assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stops working now/, "n\r"), 1)
+      assert.strictEqual(yield* ask(`rotate ${id} --grace 1`, /not be shown again/, ""), 0)
       assert.strictEqual(yield* ask(`revoke ${id} --yes`, /revoked/, ""), 0)
+      assert.strictEqual(yield* ask("whose", /Secret/, `${withChecksum("0".repeat(32))}\r`), 1)
     }))
 })

@@ -1,6 +1,7 @@
 /** Tests the client of Redis, and its circuit breaker, without Redis. */
 import { assert, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Context, Effect, Exit, Layer, Logger, Scope } from "effect"
+import { TestClock } from "effect/testing"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
 import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import { until } from "../support/Process.ts"
@@ -21,6 +22,15 @@ it.live("A connection to Redis that is still opening is closed before the scope 
     yield* until(() => connections.open === 0).pipe(
       Effect.timeoutOrElse({ duration: "500 millis", orElse: () => Effect.die("The connection is still open") })
     )
+  }))
+
+it.effect("A start waits for Redis for at most a second", () =>
+  Effect.gen(function*() {
+    const run = () => new Promise<never>(() => {})
+    const client = { onError: () => {}, connect: Effect.never, serverOf: () => unnamedServer, run }
+    const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
+    yield* TestClock.adjust("1 second")
+    assert.isDefined(starting.pollUnsafe())
   }))
 
 it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>

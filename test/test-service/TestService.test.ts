@@ -6,7 +6,15 @@ import { TestClock } from "effect/testing"
 import { InternalError, RateLimitExceeded, ServiceUnavailable } from "../../src/api/Errors.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { ApiKeys, layerMemory, layerService, layerTest, PetRepository, TestService } from "../../src/testing.ts"
+import {
+  ApiKeys,
+  layerMemory,
+  layerService,
+  layerTest,
+  PetRepository,
+  RateLimiter,
+  TestService
+} from "../../src/testing.ts"
 import { memoryWith } from "../support/Databases.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
@@ -36,6 +44,7 @@ describe("TestService", () => {
     ["exhaustLimit", ({ exhaustLimit }: Service) => exhaustLimit, "RateLimitExceeded", minute],
     ["banKey", ({ banKey }: Service) => banKey, "ApiKeyBanned", minute],
     ["revokeKey", ({ revokeKey }: Service) => revokeKey, "InvalidApiKey", undefined],
+    ["loseResponses", ({ loseResponses }: Service) => loseResponses(2), "Unreachable", recover],
     ["becomeUnavailable", (service: Service) => service.becomeUnavailable, "ServiceUnavailable", recover],
     ["becomeSlow", (service: Service) => service.becomeSlow("2 seconds"), "Unreachable", recover]
   ] as const
@@ -106,6 +115,18 @@ describe("TestService", () => {
       yield* TestClock.adjust("4 seconds")
       assert.lengthOf((yield* client.list()).pets, 0)
     }).pipe(Effect.provide(layerTest(never))))
+})
+
+it.effect("layerTest uses the layers that replace its own", () => {
+  const none = { perMinute: 0, perDay: 0 }
+  const strict = Effect.map(
+    RateLimiter,
+    (own) => RateLimiter.of({ ...own, charge: (caller) => own.charge(caller, none) })
+  )
+  const rateLimiter = Layer.provide(Layer.effect(RateLimiter, strict), RateLimiter.layerMemory)
+  return Effect.gen(function*() {
+    assert.strictEqual((yield* Effect.flip((yield* PetstoreClient).list()))._tag, "RateLimitExceeded")
+  }).pipe(Effect.provide(layerTest({ ...never, rateLimiter })))
 })
 
 describe("layerService", () => {

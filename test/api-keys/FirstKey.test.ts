@@ -1,0 +1,22 @@
+/** Tests when a start prints an API key. */
+import { assert, it } from "@effect/vitest"
+import { Console, Effect, Layer } from "effect"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as FirstKey from "../../src/api-keys/FirstKey.ts"
+import { memory } from "../support/Databases.ts"
+import { service } from "../support/Service.ts"
+
+it.effect("The first start prints an API key, and no later one does, even if that key is revoked", () => {
+  let printed = ""
+  const start = Effect.scoped(Layer.build(Layer.fresh(FirstKey.layer)))
+  return Effect.gen(function*() {
+    const { list, revoke } = yield* ApiKeys
+    yield* start
+    for (const { id } of (yield* list({ limit: 1 })).keys) yield* revoke(id)
+    yield* start
+    assert.lengthOf(printed.match(/curl/g) ?? [], 1)
+  }).pipe(
+    Effect.provideService(Console.Console, { ...console, log: (text) => void (printed += String(text)) }),
+    Effect.provide(Layer.merge(memory, service(memory)))
+  )
+})
