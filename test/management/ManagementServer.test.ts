@@ -23,11 +23,23 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
+/** Both ports on a database that runs `statement` for each statement. */
+const onDatabase = <E>(statement: Effect.Effect<ReadonlyArray<object>, E>) =>
+  Effect.provide(serversOn(
+    Layer.merge(memory, Layer.succeed(SqlClient.SqlClient, (() => statement) as unknown as SqlClient.SqlClient)),
+    { ENVIRONMENT: "staging" }
+  ))
+
+it.effect("/readyz says where requests are counted, and names the environment", () =>
+  Effect.gen(function*() {
+    const state = { status: "ready", limits: "own", environment: "staging" }
+    assert.deepStrictEqual(JSON.parse((yield* get("/readyz")).text), state)
+  }).pipe(onDatabase(Effect.succeed([]))))
+
 it.effect("During an outage /readyz names the database, and one line says when it is back", () =>
   Effect.gen(function*() {
     let isDown = true
     const statement = Effect.suspend(() => isDown ? Effect.fail(new Cause.TimeoutError()) : Effect.succeed([]))
-    const database = Layer.succeed(SqlClient.SqlClient, (() => statement) as unknown as SqlClient.SqlClient)
     yield* Effect.gen(function*() {
       const { lines } = yield* Management
       const back = () => lines.filter(({ message }) => message === "The database responds again").length
@@ -40,7 +52,7 @@ it.effect("During an outage /readyz names the database, and one line says when i
       yield* TestClock.adjust("5 seconds")
       assert.strictEqual((yield* get("/readyz")).status, 200)
       assert.strictEqual(back(), 1)
-    }).pipe(Effect.provide(serversOn(Layer.merge(memory, database))))
+    }).pipe(onDatabase(statement))
   }))
 
 describe("Admin authentication", () => {

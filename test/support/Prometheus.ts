@@ -24,7 +24,10 @@ export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyA
 
 export const alerts = rules.groups.flatMap((group) => group.rules)
 
-type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
+type Panel = Texts<"type" | "title" | "description"> & {
+  readonly fieldConfig: { readonly defaults: Texts<"unit"> }
+  readonly targets: ReadonlyArray<Texts<"expr">>
+}
 
 /** The panels of the dashboard, without the headings of its rows. */
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
