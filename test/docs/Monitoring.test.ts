@@ -167,6 +167,12 @@ describe("The dashboard", () => {
     assert.deepStrictEqual(metrics, panelMetrics)
   })
 
+  it("shows the processes of one namespace", () => {
+    for (const { expr } of panels.flatMap(({ targets }) => targets)) {
+      for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `namespace="$namespace"`)
+    }
+  })
+
   it.effect.skipIf(!isInstalled)("describes each panel, and has only queries that Prometheus accepts", () => {
     for (const { description, title } of panels) assert.match(description, /^.{30,}\.$/, title)
     const rules = panels.flatMap(({ targets }) => targets).map(({ expr }, index) => (

@@ -92,6 +92,8 @@ const validate = async (manifest: Manifest): Promise<void> => {
   new Model(manifest).validate()
 }
 
+const unit = "deploy/petstore@.service"
+
 describe("Files for operators", () => {
   it.skipIf(!which("kubectl")).each(["staging", "production"])(
     "contain an overlay that Kubernetes' schemas accept: %s",
@@ -122,7 +124,36 @@ describe("Files for operators", () => {
     )
   })
 
-  const unit = "deploy/petstore@.service"
+  const base = "deploy/kubernetes/base"
+  /** Promises of the pages, and the line of a file that keeps each. */
+  it.each([
+    ["limits a pod to 768 MiB", `${base}/petstore.yaml`, "limits: { memory: 768Mi }"],
+    ["replaces pods one by one", `${base}/petstore.yaml`, "rollingUpdate: { maxUnavailable: 0, maxSurge: 1 }"],
+    ["waits five seconds before SIGTERM", `${base}/petstore.yaml`, "preStop: { sleep: { seconds: 5 } }"],
+    [
+      "restarts a pod after 30 seconds",
+      `${base}/petstore.yaml`,
+      "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3"
+    ],
+    ["has a read-only file system on Kubernetes", `${base}/petstore.yaml`, "readOnlyRootFilesystem: true"],
+    ["drains one pod at a time", `${base}/availability.yaml`, "maxUnavailable: 1"],
+    ["has a read-only file system with Compose", "deploy/compose.yaml", "read_only: true"],
+    ["has the network of install.md", "deploy/compose.yaml", "config: [{ subnet: 192.168.213.0/24 }]"],
+    ["has PostgreSQL 17", "deploy/compose.yaml", "image: postgres:17\n"],
+    ["has Valkey 8", "deploy/compose.yaml", "image: valkey/valkey:8\n"],
+    ["has an unprivileged user", "Dockerfile", "\nUSER node\n"],
+    ["gives up after 20 starts in five minutes", unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20"],
+    ["shares the port", unit, "DATA_DIR=/var/lib/petstore LOG_FORMAT=json REUSE_PORT=true MANAGEMENT_PORT=%i"]
+  ])("contain a deployment that %s: %s", (_, file, line) => {
+    assert.include(readPage(file).replaceAll(/^ +/gm, ""), line)
+  })
+
+  it("open to the pods the ports that docs/install.md lists", () => {
+    const ports = [...readPage(`${base}/network-policy.yaml`).matchAll(/port: (\d+)/g)].map(([, port]) => port)
+    const [, row = ""] = /network-policy.yaml`.*Out: the ports (.*?)\. /.exec(readPage("docs/install.md")) ?? []
+    assert.deepStrictEqual(row.match(/\d+/g), [...new Set(ports)])
+  })
+
   it.skipIf(!which("systemd-analyze"))("contain a unit that systemd accepts, and that needs its settings", () => {
     assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { encoding: "utf8" }), "")
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
