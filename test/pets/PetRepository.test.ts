@@ -243,6 +243,15 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
     }))
 })
 
+it.each([["names of over 100 characters", 300, "x".repeat(101)], ["anything with PET_CACHE_SECONDS=0", 0, "Rex"]])(
+  "The cache of pets does not keep %s",
+  (_, seconds, name) => {
+    const cache = new PetCache(seconds * 1_000, () => 0)
+    cache.beginLookup()([{ ...pet, id: 1n, name: "Rex" }, { ...pet, id: 2n, name }])
+    assert.deepStrictEqual([1n, 2n].map((id) => cache.get(id)?.id), [seconds === 0 ? undefined : 1n, undefined])
+  }
+)
+
 describe("Cached pages", () => {
   it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
     let seed = 1
