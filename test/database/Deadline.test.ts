@@ -19,11 +19,11 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
 
-it.effect.each(["read", "write"] as const)(
+it.effect.each([["read", StatementBatch.read], ["write", StatementBatch.write]] as const)(
   "A %s of the database fails with 503 three seconds after its start",
-  (kind) =>
+  ([, make]) =>
     Effect.gen(function*() {
-      const call = yield* StatementBatch[kind]({ name: "silent", size: 1, run: () => Effect.never })
+      const call = yield* make<number, never, never>({ name: "silent", size: 1, run: () => Effect.never })
       const fiber = yield* Effect.forkChild(call(1), { startImmediately: true })
       yield* TestClock.adjust("2800 millis")
       assert.isUndefined(fiber.pollUnsafe())

@@ -47,6 +47,7 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   [`petstore_api_key_rejections_total{reason="malformed"}`, 1],
   [`petstore_api_key_rejections_total{reason="unknown"}`, 0],
   [`petstore_admin_authentication_failures_total{code="invalid_admin_token"}`, 1],
+  [`petstore_admin_authentication_failures_total{code="missing_admin_token"}`, 0],
   ["petstore_log_lines_dropped_total", 0],
   ["petstore_ready", 1],
   [`petstore_build_info{node="${process.version}",revision="79d1fb3",schema_version="2",version="1.0.0"}`, 1],
