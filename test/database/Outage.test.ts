@@ -102,15 +102,12 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
   "The gauge of connections falls when they close",
   () =>
     Effect.gen(function*() {
-      const DATABASE_URL = yield* temporaryDatabaseUrl
-      const connections = Effect.map(
-        Metric.snapshot,
-        (metrics) => Number(Reflect.get(metrics.find(({ id }) => id === "database_connections")?.state ?? {}, "value"))
-      )
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: yield* temporaryDatabaseUrl }))
+      // The first metric is the maximum.
+      const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
       const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
-      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
-      const open = yield* Effect.provide(Effect.andThen(statement, connections), Layer.provide(Database.layer, config))
-      assert.isAbove(open, 0)
+      const whileOpen = Effect.provide(Effect.andThen(statement, connections), Layer.provide(Database.layer, config))
+      assert.isAbove(yield* whileOpen, 0)
       yield* untilTrue(Effect.map(connections, (count) => count === 0))
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
 )

@@ -2,7 +2,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
-import { readPage } from "../support/Documents.ts"
 import { issue, metricsOf, send, start } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
@@ -79,12 +78,6 @@ class Texts extends Context.Service<Texts, ReadonlyArray<string>>()("test/proces
 
 const labelsIn = (text: string) => [...new Set([...text.matchAll(/(\w+)=~?"/g)].map(([, label = ""]) => label))]
 
-/** The first columns of the tables of metrics. The metrics of the process have no kind and no labels. */
-const rows = [
-  ...readPage("docs/monitoring.md").matchAll(/^\| (`(?:petstore|process|nodejs)_[^|]*) \| ([^|]*) \|([^|]*)/gm)
-]
-const described = Prometheus.metricsIn(rows.map(([, names]) => names).join())
-
 const skip = !Prometheus.isInstalled || !Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined
 
 describe.skipIf(skip)("The metrics of a process", () => {
@@ -97,7 +90,7 @@ describe.skipIf(skip)("The metrics of a process", () => {
           const value = Number.parseFloat(line)
           assert.isTrue(value >= least && value <= most, `${series} ${value}`)
         }
-        assert.sameMembers([...Prometheus.metricsIn(expected.join())], [...described])
+        assert.sameMembers([...Prometheus.metricsIn(expected.join())], [...Prometheus.described])
       }))
 
     it.effect("have the names, kinds and labels of docs/monitoring.md", () =>
@@ -106,8 +99,10 @@ describe.skipIf(skip)("The metrics of a process", () => {
         for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
         const lines = texts.join("\n").split("\n")
         const exposed = lines.flatMap((line) => /^# TYPE (\w+)/.exec(line)?.[1] ?? [])
-        assert.sameMembers([...new Set(exposed)], [...described])
-        for (const [, cell = "", kind, labels = ""] of rows.filter(([, cell]) => cell?.startsWith("`petstore"))) {
+        assert.sameMembers([...new Set(exposed)], [...Prometheus.described])
+        for (
+          const [, cell = "", kind, labels = ""] of Prometheus.rows.filter(([, cell]) => cell?.startsWith("`petstore"))
+        ) {
           const name = cell.replaceAll("`", "")
           assert.include(lines, `# TYPE ${name} ${kind}`)
           const samples = lines.filter((line) => Prometheus.metricsIn(line.split("{")[0] ?? "").has(name))
@@ -121,7 +116,7 @@ describe.skipIf(skip)("The metrics of a process", () => {
         // Prometheus adds the first three.
         const labels = ["job", "namespace", "instance", ...labelsIn((yield* Texts).join())]
         for (const query of Prometheus.queries) {
-          assert.includeMembers([...described], [...Prometheus.metricsIn(query)])
+          assert.includeMembers([...Prometheus.described], [...Prometheus.metricsIn(query)])
           assert.includeMembers(labels, labelsIn(query), query)
         }
       }))
