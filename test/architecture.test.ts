@@ -64,6 +64,13 @@ describe("The source files", () => {
     ])
   })
 
+  it("depend on exact versions of packages", () => {
+    const { dependencies, devDependencies } = JSON.parse(codeOf("../package.json"))
+    for (const version of Object.values<string>({ ...dependencies, ...devDependencies })) {
+      assert.match(version, /^(?:npm:\w+@)?\d+\.\d+\.\d+$/)
+    }
+  })
+
   it("send no request to an address that a caller names: only the service's telemetry uses an HTTP client", () => {
     const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(codeOf(file)))
     const others = clients.filter((file) => !/^(client|console|test-service)\/|^(cli|testing)\.ts/.test(file))

@@ -35,6 +35,14 @@ describe("The key cache", () => {
       assert.isAtMost(seen.queries, 21)
     }))
 
+  it.effect("evicts the oldest beyond 100,000 keys", () =>
+    Effect.gen(function*() {
+      const { cache } = yield* startLookup(0)
+      const get = (index: number) => cache.get(`${index}`)
+      yield* Effect.forEach(Array.from({ length: 100_000 }).keys(), get, { concurrency: 1_000, discard: true })
+      assert.deepStrictEqual([cache.peek("a"), cache.peek("50000")?.key], [undefined, holder.key])
+    }))
+
   it.effect.each<readonly [title: string, latencies: ReadonlyArray<number>, end: string, cached: string]>([
     ["never uses a cached key later than 900 ms after its lookup began", [600], "Success", "899+ 900-"],
     ["reads again after a lookup that took longer than the lease", [901, 100], "Success", "1000- 1001+ 1800+ 1801-"],

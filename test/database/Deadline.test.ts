@@ -3,6 +3,8 @@ import { Clock, Duration, Effect, Exit, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as Deadline from "../../src/database/Deadline.ts"
+import * as StatementBatch from "../../src/database/StatementBatch.ts"
+import { noDatabase } from "../support/Databases.ts"
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
   Effect.gen(function*() {
@@ -16,6 +18,19 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     yield* TestClock.adjust("1 millis")
     assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
+
+it.effect.each([["read", StatementBatch.read], ["write", StatementBatch.write]] as const)(
+  "A %s of the database fails with 503 three seconds after its start",
+  ([, make]) =>
+    Effect.gen(function*() {
+      const call = yield* make<number, never, never>({ name: "silent", size: 1, run: () => Effect.never })
+      const fiber = yield* Effect.forkChild(call(1), { startImmediately: true })
+      yield* TestClock.adjust("2800 millis")
+      assert.isUndefined(fiber.pollUnsafe())
+      yield* TestClock.adjust("200 millis")
+      assert.deepStrictEqual(fiber.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
+    }).pipe(Effect.provide(noDatabase))
+)
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>
   Effect.gen(function*() {

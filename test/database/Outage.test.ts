@@ -1,14 +1,20 @@
-/** Tests which errors of the database are outages, how long a start waits, and which sessions end. */
+/** Tests outages of the database: their errors, how long a start waits, lost files, and which sessions end. */
 import { NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, type Duration, Effect, Exit, Layer, Logger, Redacted } from "effect"
+import { Cause, Clock, ConfigProvider, type Duration, Effect, Exit, Layer, Logger, Metric, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
-import { SqlError } from "effect/sql"
+import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { cpSync, renameSync } from "node:fs"
+import { join } from "node:path"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Database from "../../src/database/Database.ts"
+import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Outage from "../../src/database/Outage.ts"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { untilTrue } from "../support/Process.ts"
 
 const withCode = (code: string, text = "") => Object.assign(new Error(text), { code })
 const unknown = (code: string) => new SqlError.UnknownError({ cause: withCode(code) })
@@ -68,6 +74,48 @@ describe("A start", () => {
       assert.notInclude(lines[0], "secret")
     }))
 })
+
+describe("The embedded database", () => {
+  it.live.each(["lock", "pgdata/global/pg_control"])(
+    "counts as lost once %s was replaced, even if it comes back",
+    (file) =>
+      Effect.gen(function*() {
+        const directory = yield* dataDirectory
+        const lost: Array<string> = []
+        const layer = Layer.provide(
+          EmbeddedDatabase.layer(directory),
+          Layer.succeed(OnDataDirectoryLost, (error) => void lost.push(error.file))
+        )
+        const path = join(directory, file)
+        yield* Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          renameSync(path, `${path}.old`)
+          cpSync(`${path}.old`, path)
+          assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
+          renameSync(`${path}.old`, path)
+          assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
+          assert.deepStrictEqual(lost, [file])
+        }).pipe(Effect.provide(layer))
+      })
+  )
+})
+
+it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
+  "The gauge of connections falls when they close",
+  () =>
+    Effect.gen(function*() {
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: yield* temporaryDatabaseUrl }))
+      // The first metric is the maximum.
+      const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
+      const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
+      const whileOpen = Effect.provide(
+        Effect.andThen(statement, connections),
+        Layer.provide(Database.layer, [config, NodeFileSystem.layer])
+      )
+      assert.isAbove(yield* whileOpen, 0)
+      yield* untilTrue(Effect.map(connections, (count) => count === 0))
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
+)
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails on a read-only session", () => {
   it.live.each<readonly [title: string, delay: Duration.Input, succeeds: boolean]>([

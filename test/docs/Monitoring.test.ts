@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { stringify } from "yaml"
 import { readPage } from "../support/Documents.ts"
-import { alerts, isInstalled, panels, rules, runPromtool } from "../support/Prometheus.ts"
+import { alerts, described, isInstalled, metricsIn, panels, rules, runPromtool } from "../support/Prometheus.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
 const page = readPage("docs/monitoring.md")
@@ -20,7 +20,7 @@ const of = (name: string, labels = "", instance = "a"): string =>
 const durations = "petstore_http_server_request_duration_seconds"
 const redis = "petstore_rate_limit_redis_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
-const unavailable = { [requests(503)]: "0+5x20" }
+const unavailable = { [requests(503)]: "0+11x20" }
 const ready = (one: string, other: string) => ({ [of("petstore_ready")]: one, [of("petstore_ready", "", "b")]: other })
 const failedTask = of("petstore_background_failures_total", `, task="delete_rate_limits"`)
 const bans = of("petstore_rate_limit_bans_total", `, plan="free"`)
@@ -39,33 +39,38 @@ const histogram = (name: string, lower: string, upper: string): Series => ({
 const values = (series: string, ...each: readonly [fires: string, isSilent: string]) =>
   each.map((samples) => ({ [series]: samples })) as [Series, Series]
 
-/** For each alert the time of the evaluation, series with which it fires, and series with which it is silent. */
-const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, isSilent: Series]> = [
+/**
+ * For each alert the minute at which it begins to fire, a minute at which it is silent with the other series, the series
+ * with which it fires, and the other ones.
+ */
+const cases: ReadonlyArray<
+  readonly [alert: string, firesFrom: number, silentAt: number, fires: Series, isSilent: Series]
+> = [
   // The processes of the namespace end, and service discovery drops them.
-  ["PetstoreMissing", "15m", ...values(of("up"), "1x3 _x12", "1x15")],
-  ["PetstoreDown", "5m", ...values(of("up"), "1 0x9", "1x10")],
-  ["PetstoreNotReady", "5m", ...values(of("petstore_ready"), "1 0x9", "1 0 1x8")],
+  ["PetstoreMissing", 10, 15, ...values(of("up"), "1x3 _x12", "1x15")],
+  ["PetstoreDown", 2, 5, ...values(of("up"), "1 0x9", "1x10")],
+  ["PetstoreNotReady", 2, 5, ...values(of("petstore_ready"), "1 0x9", "1 0 1x8")],
   // No request arrives during the outage.
-  ["PetstoreDatabaseDown", "5m", { ...ready("1 0x9", "1 0x9"), [requests(200)]: "60x10" }, ready("1 0x9", "1x10")],
+  ["PetstoreDatabaseDown", 2, 5, { ...ready("1 0x9", "1 0x9"), [requests(200)]: "60x10" }, ready("1 0x9", "1x10")],
   // The first failure creates the series.
-  ["PetstoreFails", "10m", ...values(requests(500), "_x8 1x12", "3x20")],
-  ["PetstoreUnavailable", "15m", { ...unavailable, [requests(200)]: "0+95x20" }, {}],
-  ["PetstoreUnavailable", "15m", unavailable, { ...unavailable, [requests(200)]: "0+995x20" }],
-  ["PetstoreSlow", "20m", histogram(durations, "0.5", "1"), histogram(durations, "0.1", "0.25")],
-  ["PetstoreQueues", "5m", ...values(of("petstore_http_server_requests_queued"), "0 3x9", "0 3 0x8")],
-  ["PetstoreEventLoopBlocked", "10m", ...values(of("nodejs_eventloop_lag_p99_seconds"), "0.2x10", "0.2 0.01x9")],
-  ["PetstoreMemoryHigh", "15m", ...values(of("process_resident_memory_bytes"), "700000000x20", "500000000x20")],
-  ["PetstoreRestarts", "6m", ...values(of("process_start_time_seconds"), "0 120 240 360x7", "0 120 240x8")],
-  ["PetstoreVersionsDiffer", "35m", versions("1.1.0"), versions("1.0.0")],
+  ["PetstoreFails", 9, 10, ...values(requests(500), "_x8 1x12", "3x20")],
+  ["PetstoreUnavailable", 3, 15, { ...unavailable, [requests(200)]: "0+989x20" }, {}],
+  ["PetstoreUnavailable", 3, 15, unavailable, { ...unavailable, [requests(200)]: "0+1095x20" }],
+  ["PetstoreSlow", 6, 20, histogram(durations, "0.5", "1"), histogram(durations, "0.25", "0.5")],
+  ["PetstoreQueues", 2, 5, ...values(of("petstore_http_server_requests_queued"), "0 3x9", "0 3 0x8")],
+  ["PetstoreEventLoopBlocked", 5, 10, ...values(of("nodejs_eventloop_lag_p99_seconds"), "0.101x10", "0.2 0.099x9")],
+  ["PetstoreMemoryHigh", 10, 15, ...values(of("process_resident_memory_bytes"), "641000000x20", "639000000x20")],
+  ["PetstoreRestarts", 4, 6, ...values(of("process_start_time_seconds"), "0 120 240 360x7", "0 120 240x8")],
+  ["PetstoreVersionsDiffer", 30, 35, versions("1.1.0"), versions("1.0.0")],
   // The second series failed only once.
-  ["PetstoreBackgroundFails", "25m", ...values(failedTask, "0+1x30", "0x10 1x20")],
-  ["PetstoreCountsWithoutRedis", "5m", ...values(of("petstore_rate_limit_fallback"), "0 1x9", "0x10")],
-  ["PetstoreRedisInterrupted", "10m", ...values(of("petstore_rate_limit_fallback_decisions_total"), "0x3 9x9", "9x12")],
-  ["PetstoreRedisSlow", "20m", histogram(redis, "0.025", "0.05"), histogram(redis, "0.001", "0.0025")],
+  ["PetstoreBackgroundFails", 11, 25, ...values(failedTask, "0+1x30", "0x10 1x20")],
+  ["PetstoreCountsWithoutRedis", 2, 5, ...values(of("petstore_rate_limit_fallback"), "0 1x9", "0x10")],
+  ["PetstoreRedisInterrupted", 5, 10, ...values(of("petstore_rate_limit_fallback_decisions_total"), "0x3 9x9", "9x12")],
+  ["PetstoreRedisSlow", 6, 20, histogram(redis, "0.025", "0.05"), histogram(redis, "0.01", "0.025")],
   // A restart of the process resets the counter.
-  ["PetstoreBans", "17m", ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
-  ["PetstoreAdminAuthenticationFails", "10m", ...values(failedLogins, "0 30x20", "0 15x20")],
-  ["PetstoreLogLinesDropped", "10m", ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
+  ["PetstoreBans", 14, 17, ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
+  ["PetstoreAdminAuthenticationFails", 2, 10, ...values(failedLogins, "0 21x20", "0 19x20")],
+  ["PetstoreLogLinesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]
 
 /** Writes a file of promtool and runs a command on it. */
@@ -76,12 +81,17 @@ const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, con
 })
 
 describe("The alert rules", () => {
-  it("select the job, wait before they fire, and link to a runbook of at least three steps", () => {
+  it("select the job petstore, and wait for minutes before they fire", () => {
+    for (const { expr, for: wait } of alerts) {
+      for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `{job="petstore"`)
+      assert.match(wait, /^\d+m$/)
+    }
+  })
+
+  it("link to a runbook of at least three steps", () => {
     const { homepage }: { readonly homepage: string } = JSON.parse(readPage("package/package.json"))
     const pageUrl = `${homepage.replace("#readme", "")}/blob/main/docs/monitoring.md`
-    for (const { alert, annotations, expr, for: wait, labels: { severity } } of alerts) {
-      for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `{job="petstore"`, alert)
-      assert.match(wait, /^\d+m$/, alert)
+    for (const { alert, annotations, labels: { severity } } of alerts) {
       assert.include(["critical", "warning", "info"], severity)
       assert.isNotEmpty(annotations.summary)
       assert.strictEqual(annotations.runbook_url, `${pageUrl}#${alert.toLowerCase()}`)
@@ -93,29 +103,31 @@ describe("The alert rules", () => {
   })
 
   it.effect.skipIf(!isInstalled)(
-    "fire in their case only: another namespace neither hides an alert nor fires one",
+    "fire for their namespace alone, once their case has lasted for the time of the rule",
     () => {
       assert.sameMembers([...new Set(cases.map(([alert]) => alert))], alerts.map(({ alert }) => alert))
       const inNamespace = (name: string, series: Series) =>
         Object.entries(series).map(([each, values]) => (
           { series: each.replace("{", `{namespace="${name}", `), values }
         ))
-      const test = (alert: string, at: string, production: Series, staging: Series, isFiring: boolean) => ({
+      const test = (alert: string, minute: number, production: Series, staging: Series, isFiring: boolean) => ({
         interval: "1m",
         name: alert,
         input_series: [...inNamespace("production", production), ...inNamespace("staging", staging)],
         promql_expr_test: [{
           expr: `count by (namespace) (ALERTS{alertname="${alert}", alertstate="firing"})`,
-          eval_time: at,
+          eval_time: `${minute}m`,
           exp_samples: isFiring ? [{ labels: `{namespace="production"}`, value: 1 }] : []
         }]
       })
-      const tests = cases.flatMap(([alert, at, fires, isSilent]) =>
-        [fires, isSilent].map((series) => test(alert, at, series, isSilent, series === fires))
-      )
+      const tests = cases.flatMap(([alert, firesFrom, silentAt, fires, isSilent]) => [
+        test(alert, firesFrom - 1, fires, isSilent, false),
+        test(alert, firesFrom, fires, isSilent, true),
+        test(alert, silentAt, isSilent, isSilent, false)
+      ])
       // Staging is ahead of production.
       const staging = { [version("1.1.0", "b")]: "1x40" }
-      tests.push(test("PetstoreVersionsDiffer", "35m", versions("1.0.0"), staging, false))
+      tests.push(test("PetstoreVersionsDiffer", 35, versions("1.0.0"), staging, false))
       return Effect.gen(function*() {
         const file = join(yield* temporaryDirectory, "alerts.yaml")
         // As the overlays do.
@@ -127,6 +139,18 @@ describe("The alert rules", () => {
 })
 
 describe("The dashboard", () => {
+  it("shows each metric of docs/monitoring.md in one panel, and the durations of requests in five", () => {
+    const shown = panels.flatMap(({ targets }) => [...metricsIn(targets.map(({ expr }) => expr).join())])
+    const inLogOrAlerts = ["petstore_api_key_rejections_total", "petstore_ready"]
+    assert.sameMembers([...shown, ...inLogOrAlerts], [...described, ...Array.from({ length: 4 }, () => durations)])
+  })
+
+  it("shows the processes of one namespace", () => {
+    for (const { expr } of panels.flatMap(({ targets }) => targets)) {
+      for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `namespace="$namespace"`)
+    }
+  })
+
   it.effect.skipIf(!isInstalled)("describes each panel, and has only queries that Prometheus accepts", () => {
     for (const { description, title } of panels) assert.match(description, /^.{30,}\.$/, title)
     const rules = panels.flatMap(({ targets }) => targets).map(({ expr }, index) => (

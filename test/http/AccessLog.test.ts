@@ -2,9 +2,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, Metric, References } from "effect"
 import { HttpServerResponse } from "effect/http"
+import { TestClock } from "effect/testing"
 import { Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
-import { recordResponse } from "../../src/http/AccessLog.ts"
+import { recordAbort, recordResponse } from "../../src/http/AccessLog.ts"
 import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogText.ts"
@@ -91,4 +92,12 @@ describe("The access log", () => {
       const series = (yield* Metric.snapshot).filter(({ id }) => id === "http.server.request.duration")
       assert.deepStrictEqual(series.map(({ attributes }) => attributes), [{ ...labels, unit: "s" }])
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+
+  it.effect("leaves the histogram of durations, in seconds, when ACCESS_LOG is false", () =>
+    Effect.gen(function*() {
+      yield* TestClock.adjust("40 millis")
+      yield* recordAbort({ method: "GET", url: "/" }, makeRequestContext("id", 0n))
+      const [series] = yield* Metric.snapshot
+      assert.deepInclude(series?.state, { count: 1, sum: 0.04 })
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()), Effect.provideService(AccessLogEnabled, false)))
 })

@@ -1,6 +1,6 @@
 /** Tests the slots of the operations that run at once. */
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Redacted, Stream } from "effect"
+import { Deferred, Effect, Fiber, Layer, Metric, Redacted, Stream } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -37,6 +37,21 @@ describe("A slot", () => {
       yield* TestClock.adjust("1 hour")
       assert.deepStrictEqual(outcomes, ["a", "b", "c 503", "d 503", "e", "f 503"])
     }))
+
+  it.effect("is in the gauge of queued requests only while an operation waits for it", () =>
+    Effect.gen(function*() {
+      const limit = yield* ConcurrencyLimit.make
+      const queued = Effect.map(Metric.snapshot, ([gauge]) => gauge?.state)
+      const [running] = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning)
+      const counts = [yield* queued]
+      yield* Effect.replicateEffect(fork(limit(Effect.never)), 3)
+      counts.push(yield* queued)
+      yield* Fiber.interrupt(running ?? assert.fail())
+      yield* TestClock.adjust("1 milli")
+      counts.push(yield* queued)
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual([...counts, yield* queued], [0, 3, 2, 0].map((value) => ({ value })))
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
   it.effect("is released after any end of an operation, even of one that waited or is just giving up", () =>
     Effect.gen(function*() {

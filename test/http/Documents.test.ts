@@ -21,6 +21,13 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
       assert.deepStrictEqual(descriptions.map(([, description]) => description), [sentence, sentence])
     }))
 
+  it.effect("/docs may connect only to the service, and no page may embed it", () =>
+    Effect.gen(function*() {
+      const policy = (yield* (yield* Service).call("/docs")).headers.get("content-security-policy") ?? ""
+      const directives = ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "form-action 'none'"]
+      assert.includeMembers(policy.split("; "), directives)
+    }))
+
   it.effect.each(["/docs", "/openapi.json"])(
     "%s is compressed for clients that accept gzip, and returns 304 to one that has it (RFC 9110 §13.1.2)",
     (path) =>

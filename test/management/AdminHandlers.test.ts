@@ -1,8 +1,7 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
 import { assert, it } from "@effect/vitest"
 import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import type { AuditLog } from "../../src/api-keys/AuditLog.ts"
+import { AuditLog } from "../../src/api-keys/AuditLog.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
@@ -50,15 +49,22 @@ const invalidQueries = {
 }
 
 it.effect("A ban stays if its lifting cannot be recorded", () => {
-  const record: AuditLog["record"] = (_, run) => run(() => Effect.fail(new ServiceUnavailable()))
-  const failing = Effect.map(ApiKeys, (keys) => ApiKeys.of({ ...keys, audit: { ...keys.audit, record } }))
+  const failing = Effect.map(
+    AuditLog,
+    (audit) =>
+      AuditLog.of({
+        ...audit,
+        append: (action, ...entry) =>
+          action === "unban" ? Effect.fail(new ServiceUnavailable()) : audit.append(action, ...entry)
+      })
+  )
   return Effect.gen(function*() {
     const client = yield* AdminClient
     const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
     yield* Effect.replicateEffect(listPets(key), 5)
     assert.strictEqual((yield* Effect.flip(client.unban(id)))._tag, "ServiceUnavailable")
     assert.isNotNull((yield* client.get(id)).ban)
-  }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(ApiKeys, failing), memory))))
+  }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(AuditLog, failing), memory))))
 })
 
 const servers = stores.map((store) => ({ ...store, isLive: true, layer: serversOn(store.layer) }))

@@ -24,6 +24,15 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
+it.effect("/readyz says where requests are counted, and names the environment", () =>
+  Effect.gen(function*() {
+    const state = { status: "ready", limits: "own", environment: "staging" }
+    assert.deepStrictEqual(JSON.parse((yield* get("/readyz")).text), state)
+  }).pipe(Effect.provide(serversOn(
+    Layer.merge(memory, Layer.effect(Readiness, makeReadiness(Effect.void))),
+    { ENVIRONMENT: "staging" }
+  ))))
+
 it.effect("During an outage /readyz names the database, and one line says when it is back", () =>
   Effect.gen(function*() {
     let isDown = true
@@ -140,12 +149,15 @@ const config = { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1", BUIL
 layer(serversOn(memory, config))("The management port", (it) => {
   const ofHost = (host: string, target = "/healthz") => getAs(token, target, `Host: ${host}\r\n`)
 
-  it.effect("listens on the loopback address alone, and neither port serves paths of the other", () =>
+  it.effect("listens on the loopback address alone", () =>
     Effect.gen(function*() {
-      const { baseUrl } = yield* Management
-      const { call } = yield* Service
-      const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
+      const other = (yield* Management).baseUrl.replace("127.0.0.1", "127.0.0.2")
       assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
+    }))
+
+  it.effect("serves no path of the API port, nor the API port one of its own", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
       const missing = yield* ofHost("localhost", "/v1/pets")
       assertError(missing, 404, "not_found")
       assert.include(missing.text, "Paths are case-sensitive and begin with /admin.")
@@ -155,13 +167,17 @@ layer(serversOn(memory, config))("The management port", (it) => {
       }
     }))
 
-  it.effect("has the metrics of the API port, and the readiness and the revision of the process", () =>
+  it.effect("has the metrics of the API port", () =>
     Effect.gen(function*() {
       const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
       const count = metric(`http_server_request_duration_seconds_count{${labels}}`)
       const before = yield* count
       assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
       assert.strictEqual(yield* count, before + 1)
+    }))
+
+  it.effect("has the versions of the process in /healthz, even without a database", () =>
+    Effect.gen(function*() {
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
       const health = { status: "healthy", version: "1.0.0", revision: "79d1fb3", schemaVersion: 2 }
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)

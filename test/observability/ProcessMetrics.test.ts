@@ -4,11 +4,27 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as ProcessMetrics from "../../src/observability/ProcessMetrics.ts"
+import { untilTrue } from "../support/Process.ts"
+
+/** Returns a function that reads a metric of this process. */
+const makeRead = Effect.map(
+  ProcessMetrics.make(1),
+  (format) => (name: string) => Effect.sync(() => Number(new RegExp(`^${name} (.*)$`, "m").exec(format(true))?.[1]))
+)
+
+it.live("The time of garbage collections is in seconds", () =>
+  Effect.gen(function*() {
+    const readSeconds = (yield* makeRead)("nodejs_gc_duration_seconds_total")
+    const startedAt = performance.now()
+    // Each pass makes about 30 MB of garbage.
+    const collect = Effect.sync(() => void Array.from({ length: 1e6 }, (_, i) => [i]))
+    yield* untilTrue(Effect.map(Effect.andThen(collect, readSeconds), (seconds) => seconds > 0))
+    assert.isBelow(yield* readSeconds, (performance.now() - startedAt) / 1_000)
+  }))
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>
   Effect.gen(function*() {
-    const format = yield* ProcessMetrics.make(1)
-    const readP99 = Effect.sync(() => Number(/^nodejs_eventloop_lag_p99_seconds (.*)$/m.exec(format(true))?.[1]))
+    const readP99 = (yield* makeRead)("nodejs_eventloop_lag_p99_seconds")
     // Let the monitor's timer of 20 ms start, block the event loop, and let the timer record the delay.
     const block = Effect.promise(async () => {
       await setTimeout(100)
@@ -21,6 +37,7 @@ it.effect("Every reader of /metrics gets the event-loop delays of the last 15 se
     yield* TestClock.adjust("15 seconds")
     const [first, second] = [yield* readP99, yield* readP99]
     assert.isAbove(first, 0.1)
+    assert.isBelow(first, 10)
     assert.strictEqual(second, first)
     yield* TestClock.adjust("15 seconds")
     assert.isBelow(yield* readP99, 0.1)

@@ -294,6 +294,15 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
   assert.deepStrictEqual([text, same], Array(2).fill(`["Rex","1","sold",["a","x"],["b",2]]`))
 })
 
+it.each([["names of over 100 characters", 300, "x".repeat(101)], ["anything with PET_CACHE_SECONDS=0", 0, "Rex"]])(
+  "The cache of pets does not keep %s",
+  (_, seconds, name) => {
+    const cache = new PetCache(seconds * 1_000, () => 0)
+    cache.beginLookup()([{ ...pet, id: 1n, name: "Rex" }, { ...pet, id: 2n, name }])
+    assert.deepStrictEqual([1n, 2n].map((id) => cache.get(id)?.id), [seconds === 0 ? undefined : 1n, undefined])
+  }
+)
+
 describe("Cached pages", () => {
   it("are as old as the start of their read", () => {
     let nowMs = 0

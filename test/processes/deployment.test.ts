@@ -92,6 +92,8 @@ const validate = async (manifest: Manifest): Promise<void> => {
   new Model(manifest).validate()
 }
 
+const unit = "deploy/petstore@.service"
+
 describe("Files for operators", () => {
   it.skipIf(!which("kubectl")).each(["staging", "production"])(
     "contain an overlay that Kubernetes' schemas accept: %s",
@@ -122,7 +124,34 @@ describe("Files for operators", () => {
     )
   })
 
-  const unit = "deploy/petstore@.service"
+  const base = "deploy/kubernetes/base"
+  it.each<readonly [file: string, ...lines: ReadonlyArray<string>]>([
+    [`${base}/petstore.yaml`, "memory: 768Mi", "maxUnavailable: 0, maxSurge: 1", "preStop: { sleep: { seconds: 5 } }"],
+    [
+      `${base}/petstore.yaml`,
+      "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3",
+      "readOnlyRootFilesystem: true"
+    ],
+    [`${base}/availability.yaml`, "maxUnavailable: 1"],
+    [
+      "deploy/compose.yaml",
+      "read_only: true",
+      "subnet: 192.168.213.0/24",
+      "image: postgres:17\n",
+      "image: valkey/valkey:8\n"
+    ],
+    ["Dockerfile", "\nUSER node\n"],
+    [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]
+  ])("keep what the pages promise: %s", (file, ...lines) => {
+    for (const line of lines) assert.include(readPage(file).replaceAll(/^ +/gm, ""), line)
+  })
+
+  it("open to the pods the ports that docs/install.md lists", () => {
+    const ports = [...readPage(`${base}/network-policy.yaml`).matchAll(/port: (\d+)/g)].map(([, port]) => port)
+    const [, row = ""] = /network-policy.yaml`.*Out: the ports (.*?)\. /.exec(readPage("docs/install.md")) ?? []
+    assert.deepStrictEqual(row.match(/\d+/g), [...new Set(ports)])
+  })
+
   it.skipIf(!which("systemd-analyze"))("contain a unit that systemd accepts, and that needs its settings", () => {
     assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { encoding: "utf8" }), "")
     assert.match(readPage(unit), /^EnvironmentFile=\//m)

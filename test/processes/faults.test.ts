@@ -128,7 +128,11 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           // The service has recovered when a create, a get and a list succeed in a row.
           const paths = [undefined, "/v1/pets/1", "/v1/pets?limit=2"]
           const requests = Effect.forEach(paths, (path) => Load.request(service.address, key, path))
-          yield* untilTrue(Effect.map(requests, (responses) => responses.every(isSuccess)))
+          yield* untilTrue(
+            Effect.map(requests, (responses) => responses.every(isSuccess)),
+            5,
+            "the service has recovered"
+          )
           const recoveredAt = performance.now()
           const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
           yield* until(() => after().length > 20)

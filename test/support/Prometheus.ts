@@ -24,7 +24,9 @@ export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyA
 
 export const alerts = rules.groups.flatMap((group) => group.rules)
 
-type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
+type Panel = Texts<"type" | "title" | "description"> & {
+  readonly targets: ReadonlyArray<Texts<"expr">>
+}
 
 /** The panels of the dashboard, without the headings of its rows. */
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
@@ -39,3 +41,11 @@ export const metricsIn = (text: string): ReadonlySet<string> =>
   new Set(
     [...text.matchAll(/\b(?:petstore|process|nodejs)_\w+/g)].map(([name]) => name.replace(/_(bucket|count|sum)$/, ""))
   )
+
+/** The first columns of the tables of metrics in the page. The metrics of the process have no kind and no labels. */
+export const rows = [
+  ...readPage("docs/monitoring.md").matchAll(/^\| (`(?:petstore|process|nodejs)_[^|]*) \| ([^|]*) \|([^|]*)/gm)
+]
+
+/** The metrics that the page describes. */
+export const described = metricsIn(rows.map(([, names]) => names).join())

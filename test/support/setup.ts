@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as PgBouncer from "./PgBouncer.ts"
 import * as Postgres from "./Postgres.ts"
+import * as Prometheus from "./Prometheus.ts"
 import * as Redis from "./Redis.ts"
 
 /** The browser for the explorer page and the console. */
@@ -23,7 +24,8 @@ const suites: ReadonlyArray<readonly [name: string, canRun: boolean, enabledBy: 
   ["a full disk", mayMount, "root, who can mount a small one"],
   ["faults of PostgreSQL", Postgres.isInstalled, "apt-get install postgresql"],
   ["suites behind PgBouncer", PgBouncer.isInstalled, "apt-get install pgbouncer"],
-  ["suites on Redis", Redis.isInstalled, "apt-get install redis-server libfaketime"]
+  ["suites on Redis", Redis.isInstalled, "apt-get install redis-server libfaketime"],
+  ["alerts, dashboard and metrics", Prometheus.isInstalled, "promtool, from Debian's package prometheus"]
 ]
 
 /** Fails in CI if a suite cannot run. The returned function runs at the end, and prints the table of skipped suites. */
