@@ -13,6 +13,7 @@ import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import "./EventLoop.ts"
 import { temporaryDirectory } from "./Temporary.ts"
 
 /** A client of a database, with one connection. */
