@@ -80,7 +80,8 @@ describe("The pages", () => {
   it("have a row for each error code: its status, its cause, and whether the client retries", () => {
     for (const error of Errors.errorClasses) {
       const { code, status } = new error()
-      const row = new RegExp(`^\\| ${status} \\| [^|]*\`${code}\`[^|]*\\| ([^|]{20,}) \\|(?: (yes|no) \\|)?$`, "m").exec(errors)
+      const row = new RegExp(`^\\| ${status} \\| [^|]*\`${code}\`[^|]*\\| ([^|]{20,}) \\|(?: (yes|no) \\|)?$`, "m")
+        .exec(errors)
       assert.isNotNull(row, code)
       if (row?.[2] !== undefined) assert.strictEqual(row[2] === "yes", isRetryable(new error()), code)
     }
