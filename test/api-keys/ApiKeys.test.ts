@@ -9,6 +9,7 @@ import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { describeOnEach, random, stores } from "../support/Databases.ts"
+import { untilTrue } from "../support/Process.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "test", plan: "free", ...options }))
@@ -230,7 +231,8 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
         expected[0] = minute
         if (used === first) expected[1] = minute
         yield* assertAllowed(true, used.key, used.key)
-        while ((yield* lastUses).join() !== expected.join()) yield* TestClock.adjust("5 seconds")
+        const isRecorded = Effect.map(lastUses, (uses) => uses.join() === expected.join())
+        yield* untilTrue(Effect.andThen(TestClock.adjust("5 seconds"), isRecorded), "the use is recorded")
         yield* TestClock.adjust("1 minute")
       }
     }))

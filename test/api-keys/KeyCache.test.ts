@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
+import { until } from "../support/Process.ts"
 
 const holder = {
   key: { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 } },
@@ -19,7 +20,7 @@ const startLookup = Effect.fnUntraced(function*(...latencies: ReadonlyArray<numb
   const cache = yield* KeyCache.make({ findByHashes })
   const lookup = yield* Effect.forkChild(cache.get("a"))
   // A batch begins in a later turn of the event loop than its calls.
-  while (seen.queries === 0) yield* Effect.yieldNow
+  yield* until(() => seen.queries > 0)
   return { seen, cache, lookup }
 })
 

@@ -6,6 +6,7 @@ import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
+import { untilTrue } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
 const importWith = (DATA_DIR: string, DATABASE_URL = "") => runCommand({ DATA_DIR, DATABASE_URL }, ["import"])
@@ -92,7 +93,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       const connected = Postgres.queryOn(url)((sql) =>
         sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'petstore'`
       )
-      yield* Effect.repeat(connected, { until: ({ length }) => length > 0 })
+      yield* untilTrue(Effect.map(connected, ({ length }) => length > 0), "the service is connected")
       assert.include((yield* importWith(used, url)).stderr, "another process of the service is connected.")
       assert.isUndefined(service.pollUnsafe())
     }))

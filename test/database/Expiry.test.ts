@@ -9,6 +9,7 @@ import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { clientOn, databases, describeOnEach, random } from "../support/Databases.ts"
+import { untilTrue } from "../support/Process.ts"
 
 const day = 86_400
 
@@ -47,7 +48,7 @@ describeOnEach(stores, "Expired rows", (it, database) => {
       assert.strictEqual(yield* remaining, 2)
       yield* TestClock.adjust("10 minutes")
       // The statement takes real time, while the test clock stands still.
-      yield* Effect.repeat(remaining, { until: (count) => count < 2 })
+      yield* untilTrue(Effect.map(remaining, (count) => count < 2), "a row is deleted")
       assert.strictEqual(yield* remaining, 1)
       yield* sql`DELETE FROM ${sql(table)}`
     }))
@@ -62,7 +63,7 @@ describeOnEach(stores, "Expired rows", (it, database) => {
       yield* sql`INSERT INTO expiring SELECT now() + make_interval(hours => n) FROM generate_series(-9, 9) AS n`
       const deleteExpired = Expiry.deleteExpired({ table: "expiring", column: "expires_at", warning: "" }).pipe(
         Effect.provideService(Clock.Clock, clockAhead),
-        Effect.andThen(Effect.repeat(remaining, { until: (count) => count < 19 })),
+        Effect.andThen(untilTrue(Effect.map(remaining, (count) => count < 19), "rows are deleted")),
         Effect.scoped,
         Effect.provide(Layer.fresh(clientOn(Redacted.value(sql.config.url ?? assert.fail()))))
       )

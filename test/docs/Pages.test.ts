@@ -8,6 +8,7 @@ import { dirname, join } from "node:path"
 import * as Errors from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { planLimits } from "../../src/api/Plans.ts"
+import { isRetryableStatus } from "../../src/client/ClientError.ts"
 import { AdminClient, PetstoreClient } from "../../src/client/Clients.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
@@ -65,19 +66,24 @@ describe("The pages", () => {
     assert.strictEqual(scripts["test:all"], "npm test && npm run test:long")
   })
 
-  it.effect("of the client name each call of both clients", () =>
+  it.effect("of the client name each call of both clients, in the table of the client, and no others", () =>
     Effect.gen(function*() {
-      for (const client of [yield* PetstoreClient, yield* AdminClient]) {
-        for (const name of Object.keys(client)) assert.include(readPage("package/README.md"), `\n| \`${name}`)
+      const tables = readPage("package/README.md").split("\n### Keys")
+      for (const [index, client] of [yield* PetstoreClient, yield* AdminClient].entries()) {
+        const calls = /^\| call \|.*\n.*\n((?:\|.*\n)+)/m.exec(tables[index] ?? "")?.[1] ?? ""
+        assert.sameMembers([...calls.matchAll(/^\| `(\w+)/gm)].map(([, name]) => name), Object.keys(client))
       }
     }).pipe(Effect.provide([
       PetstoreClient.layer({ baseUrl: "http://localhost", apiKey: Redacted.make("") }),
       AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
     ])))
 
-  it("have a row for each error code: its status, its cause, what it is charged to, and whether to retry", () => {
+  it("have a row for each error code: its status, its cause, what it is charged to, and whether the client retries", () => {
     for (const [code, status] of Object.values(Errors.errors)) {
-      assert.match(errors, new RegExp(`^\\| ${status} \\| .*\`${code}\`.* \\|$`, "m"))
+      const row = new RegExp(`^\\| ${status} \\| [^|]*\`${code}\`[^|]*\\| ([^|]{20,}) \\|(?: (yes|no) \\|)?$`, "m")
+        .exec(errors)
+      assert.isNotNull(row, code)
+      if (row?.[2] !== undefined) assert.strictEqual(row[2] === "yes", isRetryableStatus(status), code)
     }
   })
 

@@ -6,7 +6,7 @@ import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { describeOnEach, memory, stores } from "../support/Databases.ts"
-import { send } from "../support/Process.ts"
+import { send, untilTrue } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
@@ -99,7 +99,10 @@ describeOnEach(servers, "Key operations", (it) => {
       yield* call("/v1/pets?limit=0", { key: Redacted.value(key) })
       yield* Effect.replicateEffect(listPets(key), 4)
       // The begin of a ban is stored in the background.
-      while ((yield* client.audit({ key: id })).entries.length < 2) yield* Effect.yieldNow
+      yield* untilTrue(
+        Effect.map(client.audit({ key: id }), ({ entries }) => entries.length > 1),
+        "the ban has an entry"
+      )
       const { ban } = yield* client.get(id)
       const bannedUntil = ban && DateTime.formatIso(ban.until)
       yield* client.unban(id)
@@ -183,9 +186,7 @@ describeOnEach(servers, "Key operations", (it) => {
       yield* client.revoke(revoked.id)
       yield* client.rotate(rotated.id)
       yield* client.update(expired.id, { expiresAt: DateTime.add(yield* DateTime.now, { milliseconds: 300 }) })
-      yield* Effect.repeat(client.get(expired.id), {
-        until: ({ expiresAt }) => expiresAt !== null && expiresAt.epochMilliseconds < Date.now()
-      })
+      yield* Effect.sleep("310 millis")
       const unknown = { id: "none", key: Redacted.make(withChecksum("0".repeat(32))) }
       const malformed = { id: "none", key: Redacted.make("psk_x") }
       const cases = Object.entries({ disabled, expired, malformed, revoked, rotated, unknown })

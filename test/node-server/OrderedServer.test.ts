@@ -4,7 +4,7 @@ import { Duration, Effect, Layer } from "effect"
 import { setTimeout } from "node:timers/promises"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
-import { until } from "../support/Process.ts"
+import { until, untilTrue } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { message, openConnections, statusesOf } from "../support/Sockets.ts"
 
@@ -192,6 +192,6 @@ describe("The service", () => {
       }).pipe(Effect.scoped)
       assert.strictEqual(yield* countServed, open)
       // Closed connections count no more, once the service has read their ends.
-      yield* Effect.repeat(countServed, { until: (served) => served === open })
+      yield* untilTrue(Effect.map(countServed, (served) => served === open), `${open} connections are served again`)
     }).pipe(Effect.provide(service(memory, config))))
 })

@@ -127,7 +127,8 @@ describeOnEach(stores, "PetRepository", (it, store) => {
       const pets = yield* PetRepository
       const visible = sql`SELECT id FROM pets WHERE name = 'ordered' ORDER BY id`
       const snapshots: Array<ReadonlyArray<object>> = []
-      const watch = Effect.forever(Effect.map(visible, (rows) => snapshots.push(rows)))
+      // The yield lets the event loop turn, so that a test whose creates have no end times out.
+      const watch = Effect.forever(Effect.tap(Effect.map(visible, (rows) => snapshots.push(rows)), Effect.yieldNow))
       const create = (_: unknown, index: number) =>
         pets.create({ ...pet, name: "ordered" }, index % 2 === 0 ? undefined : { owner, key: `ordered ${index}` })
       yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)

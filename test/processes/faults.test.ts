@@ -130,8 +130,8 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           const requests = Effect.forEach(paths, (path) => Load.request(service.address, key, path))
           yield* untilTrue(
             Effect.map(requests, (responses) => responses.every(isSuccess)),
-            5,
-            "the service has recovered"
+            "the service has recovered",
+            5
           )
           const recoveredAt = performance.now()
           const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
@@ -212,7 +212,7 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
             assert.strictEqual((yield* Load.request(service.address, key)).status, 503)
             // The statement that waits for the lock is canceled.
             const waiting = sql`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT%'`
-            yield* Effect.repeat(waiting, { until: (statements) => statements.length === 0 })
+            yield* untilTrue(Effect.map(waiting, ({ length }) => length === 0))
           }))
         )
         const load = yield* Load.run({ address: () => service.address, key, callers: 16 })
@@ -257,7 +257,7 @@ it.live.skipIf(!mayMount)(title, () =>
     const meanwhile = yield* create(1_000)
     assert.isTrue(meanwhile.some(({ status }) => status === 503))
     rmSync(file)
-    yield* Effect.repeat(Load.request(service.address, key), { until: isSuccess })
+    yield* untilTrue(Effect.map(Load.request(service.address, key), isSuccess))
     const after = yield* create(100)
     assert.isTrue(after.every(isSuccess))
     assertBounded([...before, ...meanwhile], service.stderr())

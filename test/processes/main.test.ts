@@ -173,7 +173,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       const counts = yield* Postgres.queryOn(DATABASE_URL)((sql) => {
         const others = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
         const count = Effect.map(others, ({ length }) => length)
-        return Effect.andThen(Effect.repeat(count, { until: (n) => n >= 3 }), Effect.replicateEffect(count, 100))
+        return Effect.andThen(untilTrue(Effect.map(count, (n) => n >= 3)), Effect.replicateEffect(count, 100))
       })
       yield* load.stop
       assert.strictEqual(Math.max(...counts), 3)
@@ -193,7 +193,7 @@ it.live.skipIf(!Postgres.isInstalled)(title, () =>
     proxy.setFault(undefined)
     const waiting = "application_name = 'petstore' AND query LIKE '%pg_is_in_recovery%'"
     const sessions = standby.admin((sql) => sql.unsafe(`SELECT FROM pg_stat_activity WHERE ${waiting}`))
-    yield* Effect.repeat(sessions, { until: ({ length }) => length > 0 })
+    yield* untilTrue(Effect.map(sessions, ({ length }) => length > 0))
     yield* standby.promote
     const { address, stderr } = yield* Fiber.join(starting)
     assert.lengthOf(stderr().match(/Waiting for the database[^"]*/g) ?? [], 1)

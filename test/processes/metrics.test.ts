@@ -2,7 +2,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
-import { issue, metricsOf, send, start } from "../support/Process.ts"
+import { issue, metricsOf, send, start, untilTrue } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
 
@@ -14,7 +14,8 @@ const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<st
   yield* Effect.replicateEffect(send(`${service.address}/v1/pets`, (yield* issue(service, ownLimits)).key), 6)
   yield* send(`${service.address}/v1/pets`, "none")
   yield* send(`${service.management}/admin/keys`, "none")
-  const metrics = yield* Effect.repeat(metricsOf(service), { until: (text) => text.includes(stored) })
+  yield* untilTrue(Effect.map(metricsOf(service), (text) => text.includes(stored)), stored)
+  const metrics = yield* metricsOf(service)
   assert.include(service.stderr(), `"message":"Admin action"`)
   assert.strictEqual(service.stderr().includes(`"message":"request"`), env.ACCESS_LOG !== "false")
   return metrics

@@ -251,7 +251,7 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on a Redis cluster", () => {
           const isPlanned = replacement === "an operator promotes"
           const begin = isPlanned ? Redis.command(replica, "CLUSTER", "FAILOVER") : masters[index].kill
           const isMaster = Effect.map(Redis.command(replica, "ROLE"), (role) => role.startsWith("master"))
-          const failover = Effect.andThen(begin, untilTrue(isMaster))
+          const failover = Effect.andThen(begin, untilTrue(isMaster, "the replica is a master", 30))
           const allowed = yield* loadUntilUsedUp(limiters, groups.flat(), failover)
           yield* Limiters.untilAll("shared", limiters)
           for (const [caller, count] of allowed) {

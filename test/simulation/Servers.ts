@@ -1,11 +1,15 @@
-/** Fakes of the servers that processes share. A server executes each request in one step, as a script or a statement. */
+/** Servers that processes share. Redis runs the service's script. The database has the semantics of its statements. */
+import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import * as Policy from "../../src/rate-limit/Policy.ts"
-import { type Caller, isKey } from "../../src/rate-limit/RateLimiter.ts"
+import type { Pet, PetStatus } from "../../src/api/Pets.ts"
+import type * as Policy from "../../src/rate-limit/Policy.ts"
 import { type RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
-import type { Command, Reply } from "../../src/rate-limit/RedisScript.ts"
+import { keyOf, type Reply } from "../../src/rate-limit/RedisScript.ts"
+import * as RedisLua from "../support/RedisLua.ts"
 import { makeNetwork, type Process, startOfTime, type World } from "./World.ts"
 
 /** Whether a decision is from Redis, whose clock is weeks ahead. */
@@ -14,25 +18,13 @@ export const isShared = ({ decidedAt }: Policy.Decision): boolean => decidedAt >
 export const makeRedis = (world: World) => {
   /** `lives` is the number of times that the counts began: at the start, and at each loss of some. */
   const state = { clockOffset: 5_000_000_000, lives: 1, network: makeNetwork(world) }
-  let states = new Map<Caller, Policy.State>()
-  const replica = new Map<Caller, Policy.State>()
-  const execute = (caller: Caller, command: Command): Reply => {
-    const now = startOfTime + world.now + state.clockOffset
-    const before = Policy.clamp(states.get(caller) ?? {}, now)
-    let next = command.verb === "unban" ? Policy.unban(before, now) : before
-    for (let i = 0; command.verb === "charge" && i < command.requests; i++) {
-      next = Policy.decide(next, command.limits, now, isKey(caller)).next
-    }
-    const { lives } = state
-    states.set(caller, next)
-    world.at(world.now + 100, () => lives === state.lives && replica.set(caller, next))
-    return { now, state: before }
-  }
+  let values = new Map<string, string>()
+  const replica = new Map<string, string>()
   return Object.assign(state, {
     /** Starts again empty, or with the counts of a replica, which lacks the last 100 ms. */
     restart(isEmpty: boolean): void {
       state.lives++
-      states = new Map(isEmpty ? [] : replica)
+      values = new Map(isEmpty ? [] : replica)
     },
     clientOf: (process: Process): RedisClient["Service"] => ({
       onError: () => {},
@@ -41,34 +33,131 @@ export const makeRedis = (world: World) => {
       run: (caller, command) =>
         new Promise((resolve, reject) => {
           const fail = () => reject(new Error("Socket closed unexpectedly"))
-          state.network.send<Reply>(process, (reply) => reply(execute(caller, command)), resolve, fail)
+          state.network.send<Reply>(
+            process,
+            (sendReply) => {
+              const [key, now, { lives }] = [keyOf(caller), startOfTime + world.now + state.clockOffset, state]
+              const { reply, value } = RedisLua.execute(now, values.get(key), caller, command)
+              if (value !== undefined) {
+                values.set(key, value)
+                world.at(world.now + 100, () => lives === state.lives && replica.set(key, value))
+              }
+              sendReply(reply)
+            },
+            resolve,
+            fail
+          )
         })
     })
   })
 }
 
-export const makeDatabase = (world: World) => {
+/** A create as its statement has it. */
+type Create = readonly [name: string, categoryId: string, status: PetStatus | null, ...claim: ReadonlyArray<string>]
+
+const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("closed") }) })
+
+/** `onDisorder` runs when pets of one process become visible out of order. */
+export const makeDatabase = (world: World, onDisorder: () => void) => {
   const network = makeNetwork(world)
   const keys = new Map<string, SecretHolder>()
-  /** The times at which secrets were disabled, and the names of pets by idempotency key. */
+  /** The times at which secrets were disabled. */
   const disabled = new Map<string, number>()
-  const pets = new Map<string, string>()
-  const statement = <A>(process: Process, execute: () => A) =>
-    Effect.callback<A, ServiceUnavailable>((resume) => {
-      const fail = () => resume(Effect.fail(new ServiceUnavailable()))
-      network.send<A>(process, (reply) => reply(execute()), (value) => resume(Effect.succeed(value)), fail)
+  const visible = new Map<bigint, Pet>()
+  /** The claimed idempotency keys, and the transactions that can still insert pets. */
+  const claims = new Map<string, { readonly id: bigint; readonly hash: string }>()
+  const writers = new Set<object>()
+  const newest = new Map<Process, bigint>()
+  let lastId = 0n
+
+  /** Runs a transaction, which has its ids from its start, and inserts `creates` at its end. Returns their rows. */
+  const insert = (creates: ReadonlyArray<Create>, duration: number, onEnd: (rows: ReadonlyArray<object>) => void) => {
+    const ids = creates.map(() => ++lastId)
+    const writer = {}
+    writers.add(writer)
+    world.at(world.now + duration, () => {
+      writers.delete(writer)
+      onEnd(creates.map(([name, categoryId, status, owner, key, hash = ""], index) => {
+        const id = ids[index] ?? 0n
+        const claimed = claims.get(`${owner} ${key}`)
+        if (claimed !== undefined) {
+          return { id: claimed.id, isReplay: true, otherHash: claimed.hash === hash ? null : claimed.hash }
+        }
+        if (key !== undefined) claims.set(`${owner} ${key}`, { id, hash })
+        visible.set(id, { id, name, categoryId: BigInt(categoryId), ...status !== null && { status } })
+        return { id, isReplay: false, otherHash: null }
+      }))
     })
+  }
+
+  const rowOf = ({ categoryId, id, name, status }: Pet) => ({ id, name, categoryId, status: status ?? null })
+
+  /** The rows of a page, and of all pages that a statement asks for. */
+  const pageOf = (after: string, page: number, sql: string, status: unknown) => {
+    const found = [...visible.values()].filter((pet) => pet.id > BigInt(after))
+      .filter((pet) => status === undefined || pet.status === status)
+      .toSorted((a, b) => a.id < b.id ? -1 : 1)
+      .slice(0, Number(/LIMIT (\d+)/.exec(sql)?.[1])).map(rowOf)
+    const [ids, names] = [found.map(({ id }) => id), found.map(({ name }) => name)]
+    const [categoryIds, statuses] = [found.map(({ categoryId }) => categoryId), found.map(({ status }) => status)]
+    return found.length === 0 ? [] : [{ page: page + 1, ids, names, categoryIds, statuses }]
+  }
+
+  const read = (sql: string, [list, status]: ReadonlyArray<unknown>): ReadonlyArray<object> => {
+    const values = () => String(list).slice(1, -1).split(",")
+    if (sql.includes("pg_locks")) return [...writers].map((id) => ({ id }))
+    if (sql.includes("unnest")) return values().flatMap((after, page) => pageOf(after, page, sql, status))
+    if (sql.includes("DELETE")) return []
+    return values().flatMap((id) => visible.get(BigInt(id)) ?? []).map(rowOf)
+  }
+
+  const send = <A, E>(process: Process, error: E, serve: (reply: (value: A) => void) => void) =>
+    Effect.callback<A, E>((resume) => {
+      network.send<A>(process, serve, (value) => resume(Effect.succeed(value)), () => resume(Effect.fail(error)))
+    })
+
+  /** Executes a statement. Pets of a statement that its process still awaits become visible in order. */
+  const execute = (process: Process) => (sql: string, params: ReadonlyArray<unknown>) =>
+    Effect.suspend(() => {
+      let isAwaited = true
+      const statement = send<ReadonlyArray<object>, SqlError.SqlError>(process, connectionError, (reply) => {
+        if (!sql.includes("nextval")) return reply(read(sql, params))
+        const creates: ReadonlyArray<Create> = JSON.parse(String(params.find((param) => /^\[/.test(String(param)))))
+        const first = lastId + 1n
+        insert(creates, world.between(0, 100), (rows) => {
+          if (isAwaited && first < (newest.get(process) ?? 0n)) onDisorder()
+          if (isAwaited) newest.set(process, first)
+          isAwaited = false
+          reply(rows)
+        })
+      })
+      return Effect.onInterrupt(statement, () => Effect.sync(() => isAwaited = false))
+    })
+
   return {
     network,
     keys,
     disabled,
-    pets,
+    visible,
+    lastId: () => lastId,
+    /** Writes pets in a transaction of another program. */
+    write: (count: number, duration: number) =>
+      insert(Array<Create>(count).fill(["other", "1", "sold"]), duration, () => {}),
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
-      statement(process, () => new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash)))),
-    insertOf: (process: Process) => (creates: ReadonlyArray<{ readonly name: string; readonly key: string }>) =>
-      statement(process, () => {
-        for (const { key, name } of creates) pets.set(key, pets.get(key) ?? name)
-        return new Map(creates.map((create) => [create, pets.get(create.key) ?? ""]))
-      })
+      send<Map<string, SecretHolder>, ServiceUnavailable>(
+        process,
+        new ServiceUnavailable(),
+        (reply) => reply(new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash))))
+      ),
+    sqlOf: (process: Process) => {
+      const connection = { execute: execute(process) } as unknown as SqlConnection.Connection
+      const options = {
+        acquirer: Effect.succeed(connection),
+        compiler: PgClient.makeCompiler(),
+        spanAttributes: [],
+        driver: "fake"
+      }
+      return Effect.provide(SqlClient.make(options), Reactivity.layer)
+    }
   }
 }

@@ -4,12 +4,6 @@ import { type Clock, Duration, Effect } from "effect"
 /** The wall clock at the start, in epoch milliseconds. */
 export const startOfTime = Date.UTC(2030, 0, 1)
 
-/** The number of calls of `setImmediate`, by which fibers and batches continue in a later turn. */
-let immediates = 0
-const { setImmediate } = globalThis
-Object.assign(globalThis, {
-  setImmediate: (...args: Parameters<typeof setImmediate>) => (immediates++, setImmediate(...args))
-})
 type Run = () => void
 type Receive<A> = (value: A) => void
 
@@ -40,17 +34,26 @@ export const makeWorld = (seed: number) => {
     },
     /** Runs events until `isDone`, and at most until `end`. */
     async runUntil(isDone: () => boolean, end: number): Promise<void> {
-      for (;;) {
-        // In a turn that starts no other one, everything waits for an event.
-        for (let before = -1; before !== immediates;) {
-          before = immediates
-          await new Promise((resolve) => setImmediate(resolve))
+      // Counts the calls of `setImmediate`, by which fibers and batches continue in a later turn.
+      let immediates = 0
+      const { setImmediate } = globalThis
+      const count = (...args: Parameters<typeof setImmediate>) => (immediates++, setImmediate(...args))
+      Object.assign(globalThis, { setImmediate: count })
+      try {
+        for (;;) {
+          // In a turn that starts no other one, everything waits for an event.
+          for (let before = -1; before !== immediates;) {
+            before = immediates
+            await new Promise((resolve) => setImmediate(resolve))
+          }
+          const event = events.at(-1)
+          if (isDone() || event === undefined || event.at > end) return
+          events.pop()
+          state.now = event.at
+          event.run()
         }
-        const event = events.at(-1)
-        if (isDone() || event === undefined || event.at > end) return
-        events.pop()
-        state.now = event.at
-        event.run()
+      } finally {
+        Object.assign(globalThis, { setImmediate })
       }
     }
   })

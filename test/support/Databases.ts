@@ -16,7 +16,10 @@ import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { endIfEventLoopHangs } from "./EventLoop.ts"
 import { temporaryDirectory } from "./Temporary.ts"
+
+endIfEventLoopHangs()
 
 /** A client of a database, with one connection. */
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })

@@ -111,18 +111,18 @@ export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
 })
 
 /** Waits until `condition` returns true. Fails after `seconds` in real time, also under `TestClock`. */
-export const until = (condition: () => boolean, seconds = 20) =>
-  untilTrue(Effect.sync(condition), seconds, String(condition))
+export const until = (condition: () => boolean, seconds?: number) =>
+  untilTrue(Effect.sync(condition), String(condition), seconds)
 
 /** Waits as `until` does. `text` describes the condition. */
-export const untilTrue = <E>(condition: Effect.Effect<boolean, E>, seconds = 20, text = "a condition") =>
-  Effect.gen(function*() {
-    const deadline = performance.now() + seconds * 1_000
-    while (!(yield* condition)) {
-      const late = new Error(`Not within ${seconds} seconds: ${text}`)
-      yield* performance.now() > deadline ? Effect.die(late) : Effect.promise(() => setTimeout(10))
-    }
-  })
+export const untilTrue = <E, R>(condition: Effect.Effect<boolean, E, R>, text = "see the stack", seconds = 15) => {
+  // The stack of this error has the line that waits.
+  const late = new Error(`Not true within ${seconds} seconds: ${text}`)
+  const wait = (ms: number) => Effect.promise((signal) => setTimeout(ms, undefined, { signal }))
+  // Between two looks the event loop turns, so that the deadline of a condition that needs no I/O passes too.
+  const look = Effect.repeat(Effect.tap(condition, wait(5)), { until: (isTrue) => isTrue })
+  return Effect.raceFirst(Effect.asVoid(look), Effect.andThen(wait(seconds * 1_000), Effect.die(late)))
+}
 
 /** Waits until a port accepts connections. */
 export const untilListening = (port: number) =>

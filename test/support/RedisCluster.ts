@@ -21,7 +21,7 @@ export type Node = Redis.RedisServer & { readonly id: string }
 
 /** Waits until a reply of a server contains `text`. */
 const untilReply = (reply: Effect.Effect<string>, text: string) =>
-  untilTrue(Effect.map(reply, (found) => found.includes(text)))
+  untilTrue(Effect.map(reply, (found) => found.includes(text)), text, 30)
 
 /**
  * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
