@@ -53,7 +53,10 @@ export const makeRedis = (world: World) => {
 }
 
 /** A create as its statement has it. */
-type Create = readonly [name: string, categoryId: string, status: PetStatus | null, ...claim: ReadonlyArray<string>]
+type Create = readonly [
+  pet: { readonly name: string; readonly categoryId: string; readonly status?: PetStatus },
+  ...claim: ReadonlyArray<string>
+]
 
 const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("closed") }) })
 
@@ -77,30 +80,35 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     writers.add(writer)
     world.at(world.now + duration, () => {
       writers.delete(writer)
-      onEnd(creates.map(([name, categoryId, status, owner, key, hash = ""], index) => {
+      onEnd(creates.map(([{ categoryId, ...fields }, owner, key, hash = ""], index) => {
         const id = ids[index] ?? 0n
         const claimed = claims.get(`${owner} ${key}`)
         if (claimed !== undefined) {
           return { id: claimed.id, isReplay: true, otherHash: claimed.hash === hash ? null : claimed.hash }
         }
         if (key !== undefined) claims.set(`${owner} ${key}`, { id, hash })
-        visible.set(id, { id, name, categoryId: BigInt(categoryId), ...status !== null && { status } })
+        visible.set(id, { id, ...fields, categoryId: BigInt(categoryId) })
         return { id, isReplay: false, otherHash: null }
       }))
     })
   }
 
-  const rowOf = ({ categoryId, id, name, status }: Pet) => ({ id, name, categoryId, status: status ?? null })
+  /** Returns pets as one row with an array for each field, or no row. */
+  const rowsOf = (pets: ReadonlyArray<Pet>) =>
+    pets.length === 0 ? [] : [{
+      id: pets.map(({ id }) => id),
+      name: pets.map(({ name }) => name),
+      categoryId: pets.map(({ categoryId }) => categoryId),
+      status: pets.map(({ status = null }) => status)
+    }]
 
   /** The rows of a page, and of all pages that a statement asks for. */
   const pageOf = (after: string, page: number, sql: string, status: unknown) => {
     const found = [...visible.values()].filter((pet) => pet.id > BigInt(after))
       .filter((pet) => status === undefined || pet.status === status)
       .toSorted((a, b) => a.id < b.id ? -1 : 1)
-      .slice(0, Number(/LIMIT (\d+)/.exec(sql)?.[1])).map(rowOf)
-    const [ids, names] = [found.map(({ id }) => id), found.map(({ name }) => name)]
-    const [categoryIds, statuses] = [found.map(({ categoryId }) => categoryId), found.map(({ status }) => status)]
-    return found.length === 0 ? [] : [{ page: page + 1, ids, names, categoryIds, statuses }]
+      .slice(0, Number(/LIMIT (\d+)/.exec(sql)?.[1]))
+    return rowsOf(found).map((row) => ({ ...row, page: page + 1 }))
   }
 
   const read = (sql: string, [list, status]: ReadonlyArray<unknown>): ReadonlyArray<object> => {
@@ -108,7 +116,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     if (sql.includes("pg_locks")) return [...writers].map((id) => ({ id }))
     if (sql.includes("unnest")) return values().flatMap((after, page) => pageOf(after, page, sql, status))
     if (sql.includes("DELETE")) return []
-    return values().flatMap((id) => visible.get(BigInt(id)) ?? []).map(rowOf)
+    return rowsOf(values().flatMap((id) => visible.get(BigInt(id)) ?? []))
   }
 
   const send = <A, E>(process: Process, error: E, serve: (reply: (value: A) => void) => void) =>
@@ -122,7 +130,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
       let isAwaited = true
       const statement = send<ReadonlyArray<object>, SqlError.SqlError>(process, connectionError, (reply) => {
         if (!sql.includes("nextval")) return reply(read(sql, params))
-        const creates: ReadonlyArray<Create> = JSON.parse(String(params.find((param) => /^\[/.test(String(param)))))
+        const creates: ReadonlyArray<Create> = JSON.parse(String(params.find((param) => String(param).startsWith("["))))
         const first = lastId + 1n
         insert(creates, world.between(0, 100), (rows) => {
           if (isAwaited && first < (newest.get(process) ?? 0n)) onDisorder()
@@ -142,7 +150,11 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     lastId: () => lastId,
     /** Writes pets in a transaction of another program. */
     write: (count: number, duration: number) =>
-      insert(Array<Create>(count).fill(["other", "1", "sold"]), duration, () => {}),
+      insert(
+        Array.from({ length: count }, (): Create => [{ name: "other", categoryId: "1", status: "sold" }]),
+        duration,
+        () => {}
+      ),
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       send<Map<string, SecretHolder>, ServiceUnavailable>(
         process,
