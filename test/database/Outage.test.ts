@@ -75,6 +75,13 @@ describe("A start", () => {
     }))
 })
 
+it.effect("A server in recovery is named, and not migrated", () =>
+  Effect.gen(function*() {
+    const standby = (() => Effect.succeed([{ isInRecovery: true }])) as unknown as SqlClient.SqlClient
+    const failure = yield* Effect.flip(Effect.provideService(Database.runMigrations, SqlClient.SqlClient, standby))
+    assert.match(failure.message, /^The server is in recovery and accepts no writes\./)
+  }))
+
 describe("The embedded database", () => {
   it.live.each(["lock", "pgdata/global/pg_control"])(
     "counts as lost once %s was replaced, even if it comes back",

@@ -48,7 +48,8 @@ it.effect("An error of the API that dies is a logged 500, and not its own status
     const response = yield* client.execute(get)
     assert.strictEqual(response.status, 500)
     assert.include(yield* response.text, "internal_error")
-    assert.isTrue(logged.some((line) => line.includes("The request failed") && line.includes("from a defect")))
+    const texts = ["The request failed", "from a defect", `"requestId":"${response.headers["x-request-id"]}"`]
+    assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
   }).pipe(Effect.provide(
     Layer.provideMerge(layerService, Layer.merge(store, RateLimiter.layerMemory)).pipe(
       Layer.provideMerge(Logger.layer([Logger.map(Logger.formatJson, (line) => void logged.push(line))]))
