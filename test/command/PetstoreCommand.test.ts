@@ -79,17 +79,24 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
-  it.effect("sends only the SHA-256 of the secret whose key it finds", () =>
-    Effect.gen(function*() {
-      const urls: Array<string | undefined> = []
-      const address = yield* serve(({ url }, response) => {
-        urls.push(url)
-        response.writeHead(200, { "content-type": "application/json" }).end("[]")
+  const requests = [["whose", /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/], [
+    "log",
+    /^\/admin\/audit\?limit=100$/
+  ]] as const
+  it.effect.each(requests)(
+    "requests no more than necessary for keys %s",
+    ([command, expected]) =>
+      Effect.gen(function*() {
+        const urls: Array<string | undefined> = []
+        const address = yield* serve(({ url }, response) => {
+          urls.push(url)
+          response.writeHead(200, { "content-type": "application/json" }).end("[]")
+        })
+        const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+        yield* runCommand(env, ["keys", command], withChecksum("0".repeat(32)))
+        assert.match(urls.join(), expected)
       })
-      const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
-      yield* runCommand(env, ["keys", "whose"], withChecksum("0".repeat(32)))
-      assert.match(urls.join(), /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/)
-    }))
+  )
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
     Effect.gen(function*() {
       const address = yield* serve((_request, response) => {

@@ -146,6 +146,8 @@ describeOnEach(databases, "RateLimiter", (it) => {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const killed = yield* newProcess
+      // The first write, of nothing, is at the start.
+      yield* TestClock.adjust("1 second")
       yield* killed.charge("address:192.0.2.1", limits)
       yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
       yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
