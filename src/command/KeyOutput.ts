@@ -19,7 +19,7 @@ interface Column<Row> {
 }
 
 const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
-  `${columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()}`
+  columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()
 
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },

@@ -70,7 +70,7 @@ const update = Command.make(
       return yield* new CliError.ValidationError({ message })
     }
     const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
-    yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
+    return yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
 ).pipe(
   Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
