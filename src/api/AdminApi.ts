@@ -3,7 +3,7 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecur
 import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
-import { makeTransform } from "./OpenApiTransform.ts"
+import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
@@ -57,11 +57,7 @@ export class AdminApi extends HttpApi.make("petstore-admin")
   .annotateMerge(OpenApi.annotations({
     title: "Petstore management",
     description: introduction,
-    servers: [{
-      url: "{management_url}",
-      description: "The management port",
-      variables: { management_url: { default: "http://127.0.0.1:9090" } }
-    }],
+    servers: [makeServer("management_url", "http://127.0.0.1:9090", "The management port")],
     transform: makeTransform({
       basePath: "",
       securitySchemes: { adminToken: { type: "http", scheme: "bearer", description: "An admin token." } },

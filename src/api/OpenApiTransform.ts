@@ -14,6 +14,13 @@ interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>
 }
 
+/** SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default. */
+export const makeServer = (variable: string, url: string, description: string): OpenApi.OpenAPISpecServer => ({
+  url: `{${variable}}`,
+  description,
+  variables: { [variable]: { default: url } }
+})
+
 // Effect writes headers in lower case. SPEC §8 does not, and a header of both must not appear twice.
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())

@@ -59,27 +59,25 @@ export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Du
     }
   })
 
-export const fromRequest = (error: unknown): PetstoreClientError => {
-  if (Schema.isSchemaError(error)) {
-    const message = `The request cannot be sent: ${error.message}`
-    return new PetstoreClientError({ reason: new InvalidInput({ message, cause: error }) })
+export const fromRequest = (error: unknown): PetstoreClientError => new PetstoreClientError({ reason: reasonOf(error) })
+
+const reasonOf = (error: unknown): InvalidInput | Unreachable => {
+  const invalid = "The request cannot be sent: "
+  if (Schema.isSchemaError(error)) return new InvalidInput({ message: invalid + error.message, cause: error })
+  if (!HttpClientError.isHttpClientError(error)) {
+    return new Unreachable({ message: innermostMessage(error), cause: error })
   }
-  const failure = HttpClientError.isHttpClientError(error) ? error : undefined
-  if (failure?.reason._tag === "EncodeError") {
-    const message = `The request cannot be sent: ${failure.reason.description ?? failure.message}`
-    return new PetstoreClientError({ reason: new InvalidInput({ message }) })
-  }
-  const prefix = failure === undefined ? "" : `${describe(failure.request)}: `
-  const message = prefix + innermostMessage(error)
-  return new PetstoreClientError({ reason: new Unreachable({ message, cause: error }) })
+  const { message, reason, request } = error
+  return reason._tag === "EncodeError"
+    ? new InvalidInput({ message: invalid + (reason.description ?? message) })
+    : new Unreachable({ message: `${describe(request)}: ${innermostMessage(reason)}`, cause: error })
 }
 
 const describe = ({ method, url }: HttpClientRequest.HttpClientRequest): string => `${method} ${url}`
 
 const innermostMessage = (error: unknown): string => {
   let message = "no response"
-  const first = HttpClientError.isHttpClientError(error) ? error.reason : error
-  for (let cause = first; cause instanceof Error; cause = cause.cause) message = cause.message || message
+  for (let cause = error; cause instanceof Error; cause = cause.cause) message = cause.message || message
   return message
 }
 

@@ -13,15 +13,13 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
 
 const limitFlags = "--per-minute and --per-day"
 
-const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
-  failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
-
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
   if (Cause.hasInterruptsOnly(exit.cause)) return 130
   const failure = Cause.squash(exit.cause)
   if (isPrinted(failure)) return failure.errors.length === 0 ? 0 : 2
-  return CliError.isCliError(failure) || isConfigError(failure) || isInvalidInput(failure) ? 2 : 1
+  const isInvalidInput = failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
+  return CliError.isCliError(failure) || isConfigError(failure) || isInvalidInput ? 2 : 1
 }
 
 export const describeFailure = (failure: unknown): string | undefined => {
@@ -32,20 +30,22 @@ export const describeFailure = (failure: unknown): string | undefined => {
       ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/${adminTokenFile}.`
       : failure.message.replaceAll("body.limits", limitFlags)
   }
-  if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
-    return describeIssue(failure.reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
-  }
-  if (failure instanceof PetstoreClientError && failure.reason._tag === "UnexpectedResponse") {
-    const { reason: { status }, requestId } = failure
-    // Another program at the address would hardly send an X-Request-Id.
-    if (status < 300 && requestId !== undefined) {
-      return `The service ${status === 201 ? "issued a key" : "carried out the request"}, but its response is of ` +
-        "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
-    }
-  }
   const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
   const text = String(message).replaceAll(/\s+/g, " ")
-  return failure instanceof PetstoreClientError && failure.reason._tag !== "InvalidInput"
-    ? `${text.replace(/\.$/, "")}. Start the service, or set PETSTORE_ADMIN_URL to the address of its management port.`
-    : text
+  if (!(failure instanceof PetstoreClientError)) return text
+  const { reason, requestId } = failure
+  if (reason._tag === "InvalidInput") {
+    if (!Schema.isSchemaError(reason.cause)) return text
+    return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
+  }
+  // Another program at the address would hardly send an X-Request-Id.
+  if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
+    return `The service ${
+      reason.status === 201 ? "issued a key" : "carried out the request"
+    }, but its response is of ` +
+      "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
+  }
+  return `${
+    text.replace(/\.$/, "")
+  }. Start the service, or set PETSTORE_ADMIN_URL to the address of its management port.`
 }
