@@ -76,9 +76,5 @@ const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"
 /** Response headers that scripts of other origins can read (CORS: `Access-Control-Expose-Headers`). */
 export const exposedHeaders: ReadonlyArray<string> = [
   ...new Set([commonHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
-  "Deprecation",
-  "Idempotent-Replayed",
-  "Link",
-  "Location",
-  "Sunset"
+  ...["Deprecation", "Idempotent-Replayed", "Link", "Location", "Sunset"]
 ].filter((name) => !browserHeaders.has(name.toLowerCase())).toSorted()

@@ -31,11 +31,11 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-const entriesOf: (fields: Record<string, Schema.Json>) => ReadonlyArray<[string, Schema.Json]> = Object.entries
-
 /** Equal pets have equal texts. An absent field adds nothing, so hashes from before a field was added stay valid. */
-export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string =>
-  JSON.stringify([name, String(categoryId), status, ...entriesOf(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
+export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string => {
+  const sorted = Object.entries<Schema.Json>(others).toSorted(([a], [b]) => a < b ? -1 : 1)
+  return JSON.stringify([name, String(categoryId), status, ...sorted])
+}
 
 export class PetRepository extends Context.Service<PetRepository, {
   /** Returns the pets of a page in ascending order of their ids. */
