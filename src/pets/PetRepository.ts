@@ -52,7 +52,10 @@ export class PetRepository extends Context.Service<PetRepository, {
   /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<string, { readonly pet: Pet; readonly text: string; readonly expiresAtMs: number }>()
+    const claims = new Map<
+      string,
+      { readonly pet: Pet; readonly text: string | undefined; readonly expiresAtMs: number }
+    >()
     let lastId = 0n
     return PetRepository.of({
       list: ({ after = 0n, limit, status }) =>
@@ -62,7 +65,7 @@ export class PetRepository extends Context.Service<PetRepository, {
         }),
       create: Effect.fnUntraced(function*(newPet, idempotency) {
         const nowMs = yield* Clock.currentTimeMillis
-        const text = canonicalText(newPet)
+        const text = idempotency && canonicalText(newPet)
         const claimId = idempotency && JSON.stringify([idempotency.owner, idempotency.key])
         const claimed = claimId === undefined ? undefined : claims.get(claimId)
         if (claimed !== undefined && nowMs < claimed.expiresAtMs) {
