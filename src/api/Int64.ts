@@ -5,9 +5,8 @@ import { documented } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
-const isInRange = Schema.isBetweenBigInt({ minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n })
-
-const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
+const bounds = { minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n }
+const range = `a whole number from ${bounds.minimum} to ${bounds.maximum}`
 
 /** The error message for an invalid int64. `Infinity`, which JSON's 1e400 parses to, counts as out of range. */
 const expectationFor = (value: unknown): string => {
@@ -48,6 +47,8 @@ const toNumber = (value: bigint): unknown => {
 const roundingWarning =
   "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it beyond 2^53."
 
+const anyInt64 = Schema.BigInt.check(Schema.isBetweenBigInt(bounds))
+
 /** A 64-bit integer. {@link exactJson} encodes it as a number, and other JSON codecs as a string of digits. */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
@@ -60,7 +61,7 @@ export const int64 = (description?: string, example?: number) => {
     expected: range,
     toCodecJson: () => toJson({ type: "string", pattern: "^-?\\d+$", ...annotations }),
     toCodecStringTree: () => toJson({ type: "integer", ...annotations }),
-    toCodecArbitrary: () => Schema.link<bigint>()(Schema.BigInt.check(isInRange), SchemaTransformation.passthrough())
+    toCodecArbitrary: () => Schema.link<bigint>()(anyInt64, SchemaTransformation.passthrough())
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 

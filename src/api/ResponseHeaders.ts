@@ -74,11 +74,7 @@ export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPo
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
 /** Response headers that scripts of other origins can read (CORS: `Access-Control-Expose-Headers`). */
-export const exposedHeaders: ReadonlyArray<string> = [
-  ...new Set([commonHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
-  "Deprecation",
-  "Idempotent-Replayed",
-  "Link",
-  "Location",
-  "Sunset"
-].filter((name) => !browserHeaders.has(name.toLowerCase())).toSorted()
+export const exposedHeaders: ReadonlyArray<string> = [commonHeaders, ...Object.values(statusHeaders)]
+  .flatMap((headers) => Object.keys(headers))
+  .concat("Deprecation", "Idempotent-Replayed", "Link", "Location", "Sunset")
+  .filter((name, index, all) => !browserHeaders.has(name.toLowerCase()) && all.indexOf(name) === index).toSorted()

@@ -50,7 +50,7 @@ export const headError = (
   if (/^[^?]*[;#]/.test(url)) return badPath
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt)
-  // Reject a trailing slash, because the router would read `/v1/pets/` as a pet with an empty id.
+  // Reject a trailing slash, because the router would read it as an empty parameter.
   if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source

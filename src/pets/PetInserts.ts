@@ -38,7 +38,7 @@ export const make = Effect.gen(function*() {
   const withAdded = (creates: ReadonlyArray<Create>) =>
     sql`
       WITH added AS MATERIALIZED (
-        SELECT nextval((SELECT pg_get_serial_sequence('"pets"', 'id')::regclass)) AS id, nth, asked->0 AS pet,
+        SELECT nextval((SELECT pg_get_serial_sequence('"pets"', 'id')::regclass)) AS id, nth, asked->0 AS "pet",
           asked->>1 AS owner, asked->>2 AS key, decode(asked->>3, 'hex') AS request
         FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
           WITH ORDINALITY AS elements (asked, nth)

@@ -31,11 +31,11 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-const entriesOf: (fields: Record<string, Schema.Json>) => ReadonlyArray<[string, Schema.Json]> = Object.entries
-
 /** Equal pets have equal texts. An absent field adds nothing, so hashes from before a field was added stay valid. */
-export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string =>
-  JSON.stringify([name, String(categoryId), status, ...entriesOf(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
+export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string => {
+  const sorted = Object.entries<Schema.Json>(others).toSorted(([a], [b]) => a < b ? -1 : 1)
+  return JSON.stringify([name, String(categoryId), status, ...sorted])
+}
 
 export class PetRepository extends Context.Service<PetRepository, {
   /** Returns the pets of a page in ascending order of their ids. */
@@ -52,7 +52,10 @@ export class PetRepository extends Context.Service<PetRepository, {
   /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<string, { readonly pet: Pet; readonly text: string; readonly expiresAtMs: number }>()
+    const claims = new Map<
+      string,
+      { readonly pet: Pet; readonly text: string | undefined; readonly expiresAtMs: number }
+    >()
     let lastId = 0n
     return PetRepository.of({
       list: ({ after = 0n, limit, status }) =>
@@ -62,7 +65,7 @@ export class PetRepository extends Context.Service<PetRepository, {
         }),
       create: Effect.fnUntraced(function*(newPet, idempotency) {
         const nowMs = yield* Clock.currentTimeMillis
-        const text = canonicalText(newPet)
+        const text = idempotency && canonicalText(newPet)
         const claimId = idempotency && JSON.stringify([idempotency.owner, idempotency.key])
         const claimed = claimId === undefined ? undefined : claims.get(claimId)
         if (claimed !== undefined && nowMs < claimed.expiresAtMs) {

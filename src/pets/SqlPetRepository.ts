@@ -20,9 +20,8 @@ const make = Effect.gen(function*() {
 
   /** `condition` can also be followed by an order and a limit. */
   const readPets = (condition: Fragment) =>
-    sql<Arrays>`SELECT ${
-      sql.literal(arrays)
-    } FROM (SELECT * FROM "pets" WHERE ${condition}) AS "pet" HAVING count(*) > 0`
+    sql<Arrays>`
+      SELECT ${sql.literal(arrays)} FROM (SELECT * FROM "pets" WHERE ${condition}) AS "pet" HAVING count(*) > 0`
 
   const findById = yield* StatementBatch.read({
     name: "PetRepository.find",

@@ -52,7 +52,7 @@ describe("The OpenAPI document", () => {
     return { text, operationId, operation: operations[operation], isDeprecated: title.endsWith("(deprecated)") }
   })
 
-  it("has exactly the operations of SPEC §4, with its responses the headers of §8, and its deprecations", () => {
+  it("has exactly the operations of SPEC §4, its responses, the headers of §8 and its deprecations", () => {
     assert.deepStrictEqual(Object.values(operations), endpoints.map(({ operation }) => operation))
     const limits = table(section("Rate limit headers"), "Header")
     for (const { Header = "", Meaning } of limits) {
