@@ -122,7 +122,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
       let isAwaited = true
       const statement = send<ReadonlyArray<object>, SqlError.SqlError>(process, connectionError, (reply) => {
         if (!sql.includes("nextval")) return reply(read(sql, params))
-        const creates: ReadonlyArray<Create> = JSON.parse(String(params.find((param) => /^\[/.test(String(param)))))
+        const creates: ReadonlyArray<Create> = JSON.parse(String(params.find((param) => String(param).startsWith("["))))
         const first = lastId + 1n
         insert(creates, world.between(0, 100), (rows) => {
           if (isAwaited && first < (newest.get(process) ?? 0n)) onDisorder()
@@ -142,7 +142,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     lastId: () => lastId,
     /** Writes pets in a transaction of another program. */
     write: (count: number, duration: number) =>
-      insert(Array<Create>(count).fill(["other", "1", "sold"]), duration, () => {}),
+      insert(Array.from({ length: count }, () => ["other", "1", "sold"]), duration, () => {}),
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       send<Map<string, SecretHolder>, ServiceUnavailable>(
         process,
