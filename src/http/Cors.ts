@@ -1,7 +1,7 @@
 import { exposedHeaders } from "../api/ResponseHeaders.ts"
 
-/** The request headers that CORS allows. Tracing libraries add the last two to every request. */
-const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent, tracestate"
+/** The request headers that CORS allows. Effect's `HttpClient` and tracing libraries add the last three. */
+const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 /** Returns a function that makes the headers of a response to another origin. `allow` has the methods of its path. */
 export const makeCorsHeaders =

@@ -49,7 +49,7 @@ const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
 const preflight = [fromShop, "Access-Control-Request-Method: POST"]
 const allowed = (origin: string | null) => ({ "vary": "Origin", "access-control-allow-origin": origin })
-const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent, tracestate"
+const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 const accepted = { "access-control-allow-methods": ofPets.allow, "access-control-allow-headers": acceptedNames }
 const exposed = "Deprecation, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Sunset, " +
   "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Scope, X-Request-Id"

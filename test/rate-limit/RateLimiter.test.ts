@@ -1,6 +1,6 @@
-/** The guarantees of a rate limiter: in memory, on a real Redis whose clock the test sets, and saved in a database. */
+/** The guarantees of a rate limiter: on a Redis whose clock the test sets, in memory, and saved in a database. */
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Context, Effect, Fiber, Layer } from "effect"
+import { Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -13,7 +13,15 @@ import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
+import * as RedisLua from "../support/RedisLua.ts"
 import * as Limiters from "./Limiters.ts"
+
+/** A limiter on a client of Redis that is this function. */
+const limiterOn = (run: RedisClient["Service"]["run"]) => {
+  const client = { onError: () => {}, connect: Effect.void, serverOf: () => unnamedServer, run }
+  const limiters = Layer.provide(RedisRateLimiter.layerWithoutClient, Layer.succeed(RedisClient, client))
+  return Effect.map(Layer.build(Layer.fresh(limiters)), Context.get(RateLimiter))
+}
 
 /** The limiters under test, which share their counts. `move` moves the wall clock that they count on, also back. */
 class Subject extends Context.Service<Subject, {
@@ -21,11 +29,17 @@ class Subject extends Context.Service<Subject, {
   move(milliseconds: number): Effect.Effect<void>
 }>()("test/rate-limit/Subject") {}
 
-/** One limiter in memory, on `TestClock`. `SqlRateLimiter` decides in the same memory. */
-const onTestClock = Effect.map(RateLimiter, (limiter): Subject["Service"] => ({
-  all: [limiter],
-  move: (milliseconds) => Effect.flatMap(Clock.currentTimeMillis, (now) => TestClock.setTime(now + milliseconds))
-}))
+/** A limiter whose Redis only runs the script, in a Lua interpreter. */
+const onScript = Effect.gen(function*() {
+  let now = Date.now() + 5_000_000_000
+  const values = new Map<Caller, string | undefined>()
+  const limiter = yield* limiterOn((caller, command) => {
+    const { reply, value } = RedisLua.execute(now, values.get(caller), caller, command)
+    if (value !== undefined) values.set(caller, value)
+    return Promise.resolve(reply)
+  })
+  return Subject.of({ all: [limiter], move: (milliseconds) => Effect.sync(() => now += milliseconds) })
+})
 
 /** The limiters of two processes. The clock of their Redis is weeks ahead of theirs, and stands still. */
 const onRedis = Effect.gen(function*() {
@@ -38,7 +52,7 @@ const onRedis = Effect.gen(function*() {
 })
 
 const subjects = [
-  { name: "memory", skip: false, layer: Layer.provide(Layer.effect(Subject, onTestClock), RateLimiter.layerMemory) },
+  { name: "the script", skip: false, isLive: true, layer: Layer.effect(Subject, onScript) },
   { name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
@@ -120,9 +134,7 @@ describe("RateLimiter on Redis", () => {
           if (verb === "probe" && replies.length === 0) reply()
           else replies.push(reply)
         })
-      const client = { onError: () => {}, connect: Effect.void, serverOf: () => unnamedServer, run }
-      const limiters = Layer.provide(RedisRateLimiter.layerWithoutClient, Layer.succeed(RedisClient, client))
-      const limiter = Context.get(yield* Layer.build(limiters), RateLimiter)
+      const limiter = yield* limiterOn(run)
       const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
       const first = yield* charge
       yield* until(() => replies.length === 1)
