@@ -1,6 +1,6 @@
 import { exposedHeaders } from "../api/ResponseHeaders.ts"
 
-/** The request headers that CORS allows. Effect's `HttpClient` and tracing libraries add the last three. */
+/** The request headers that CORS allows. Effect's clients and tracing libraries add the last three. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 /** Returns a function that makes the headers of a response to another origin. `allow` has the methods of its path. */
