@@ -11,8 +11,8 @@ interface Call<A, B, E> {
 }
 
 const tickMs = 50
-/** A longer tick counts as this long, so that a pause of the process fails no call that has just begun. */
-const maxTickMs = 1_000
+/** A longer tick counts as this long, so that no call fails because the process was paused. */
+const maxTickMs = 250
 
 const unavailable = Exit.fail(databaseSilent)
 

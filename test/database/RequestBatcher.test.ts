@@ -97,7 +97,7 @@ describe("A call", () => {
         const { release, start } = yield* make()
         const fibers = [...yield* start(1), ...yield* start(2)]
         yield* pause
-        yield* TestClock.adjust("1800 millis")
+        yield* TestClock.adjust("2500 millis")
         assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
         yield* release
         assert.deepStrictEqual(yield* Fiber.joinAll(fibers), [2, 4])
