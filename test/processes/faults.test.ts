@@ -131,7 +131,7 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           yield* untilTrue(
             Effect.map(requests, (responses) => responses.every(isSuccess)),
             "the service has recovered",
-            5
+            10
           )
           const recoveredAt = performance.now()
           const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
