@@ -79,6 +79,12 @@ export const layer = (hooks: PortHooks) =>
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
           if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
           if (span !== undefined) context.traceId = span.traceId
+          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: Effect's server resets
+          // the fiber's context after each request.
+          fiber.setContext(fiber.context.pipe(
+            Context.add(RequestContext, context),
+            Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })
+          ))
           const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
             onSuccess: (response) => finish(request, context, response),
@@ -90,15 +96,7 @@ export const layer = (hooks: PortHooks) =>
               const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
-          }).pipe(
-            Effect.provideContext(
-              Context.add(
-                Context.make(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } }),
-                RequestContext,
-                context
-              )
-            )
-          )
+          })
         }))
     }),
     { global: true }

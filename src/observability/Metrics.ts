@@ -11,8 +11,8 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   const series = new Map<string, Metric.Metric<Input, State>>()
   return (...values: Values): Metric.Metric<Input, State> => {
     const name = values.join()
-    const found = series.get(name) ?? Metric.withAttributes(metric, attributes(...values))
-    if (!series.has(name)) series.set(name, found)
+    let found = series.get(name)
+    if (found === undefined) series.set(name, found = Metric.withAttributes(metric, attributes(...values)))
     return found
   }
 }
