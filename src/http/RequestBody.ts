@@ -113,6 +113,8 @@ const readNodeRequest = (source: NodeRequest) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
     let body: Uint8Array = noBytes
     source.on("data", (chunk: Uint8Array) => {
+      // Keep nothing of what arrives after the limit, until the response closes the connection.
+      if (body.length > requestLimits.bodyBytes) return
       // Node's server of this service sends one chunk. Not `Buffer.concat`: the client package has no types of Node.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > requestLimits.bodyBytes) resume(Effect.fail(new PayloadTooLarge()))
