@@ -9,7 +9,6 @@ import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
-import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
@@ -46,7 +45,7 @@ export const layerService: Layer.Layer<
     HttpClient.HttpClient,
     Effect.gen(function*() {
       const handleRequest = yield* HttpRouter.toHttpEffect(
-        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
+        Layer.merge(ApiPort.routes, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
       )
       return HttpClient.make((request) =>
         handleRequest.pipe(

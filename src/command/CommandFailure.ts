@@ -1,5 +1,6 @@
 import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
+import * as Brand from "../api/Brand.ts"
 import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
@@ -43,7 +44,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     return `The service ${
       reason.status === 201 ? "issued a key" : "carried out the request"
     }, but its response is of ` +
-      "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
+      `another version than this command. Use that version's. \`${Brand.name} keys log\` shows what was done.`
   }
   return `${
     text.replace(/\.$/, "")

@@ -1,5 +1,5 @@
 /** Charges requests to API keys and client addresses, and shows the limits in headers and rejections. */
-import { Context, Duration, Effect, Layer, Metric } from "effect"
+import { Context, Duration, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { AuditLog } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
@@ -7,7 +7,7 @@ import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
-import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -17,14 +17,11 @@ import { RequestContext } from "./RequestContext.ts"
 type Scope = "key" | "address"
 
 const decisions = byAttributes(
-  Metric.counter("rate_limit_decisions_total", {
-    description: "Requests, by the plan that they were charged to and the rate limit decision.",
-    incremental: true
-  }),
+  counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
   (outcome: UsageKind, plan: string) => ({ outcome, plan })
 )
 const bans = byAttributes(
-  Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
+  counter("rate_limit_bans_total", "Bans by plan."),
   (plan: string) => ({ plan })
 )
 

@@ -6,6 +6,7 @@ import { PrometheusMetrics } from "effect/observability"
 import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
+import * as Brand from "../api/Brand.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { command, Settings } from "../config/Settings.ts"
@@ -32,7 +33,7 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 )
 
 const metrics = PrometheusMetrics.format({
-  prefix: "petstore",
+  prefix: Brand.name,
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 

@@ -17,15 +17,15 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
+export const counter = (name: string, description: string): Metric.Counter<number> =>
+  Metric.counter(name, { description, incremental: true })
+
 /** Starts counters at 0. Prometheus' `increase` misses the first event of a counter that appears with the value 1. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
-  Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
+  Effect.forEach(counters, (each) => Metric.update(each, 0), { discard: true })
 
 const failures = byAttributes(
-  Metric.counter("background_failures_total", {
-    description: "Failures of background tasks, by task.",
-    incremental: true
-  }),
+  counter("background_failures_total", "Failures of background tasks, by task."),
   (task: string) => ({ task })
 )
 

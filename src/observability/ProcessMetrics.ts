@@ -2,6 +2,7 @@
 import { Effect, Schedule } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
+import * as Brand from "../api/Brand.ts"
 import { Settings } from "../config/Settings.ts"
 
 export const { version: serviceVersion }: { readonly version: string } = JSON.parse(
@@ -45,8 +46,8 @@ export const make = Effect.fnUntraced(function*(schemaVersion: number) {
     const schema = `schema_version="${schemaVersion}"`
     const labels = `{node="${process.version}",revision="${revision}",${schema},version="${serviceVersion}"}`
     return [
-      metric("gauge", "petstore_ready", "1 while the database responds within a second, else 0.", Number(isReady)),
-      metric("gauge", "petstore_build_info", "Versions of the service, its build and Node.", 1, labels),
+      metric("gauge", `${Brand.name}_ready`, "1 while the database responds within a second, else 0.", Number(isReady)),
+      metric("gauge", `${Brand.name}_build_info`, "Versions of the service, its build and Node.", 1, labels),
       metric("counter", "process_cpu_seconds_total", "CPU time.", (user + system) / 1e6),
       metric("gauge", "process_start_time_seconds", "Start time in Unix seconds.", performance.timeOrigin / 1_000),
       metric("gauge", "process_resident_memory_bytes", "Resident memory.", rss),
