@@ -15,7 +15,7 @@ const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is
 const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
 type Rejection = typeof reasons[number]
 const rejections = byAttributes(
-  Metric.counter("api_key_rejections_total", {
+  Metric.counter("petstore_api_key_rejections_total", {
     description: "Requests with an API key that does not work, by the reason.",
     incremental: true
   }),

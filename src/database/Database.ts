@@ -11,10 +11,8 @@ import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
-const connections = Metric.gauge("database_connections", { description: "Open connections to the database." })
-const connectionLimit = Metric.gauge("database_max_connections", {
-  description: "The maximum number of connections to the database (DATABASE_MAX_CONNECTIONS)."
-})
+const connections = Metric.gauge("petstore_database_connections", { description: "Open connections to the database." })
+const connectionLimit = Metric.gauge("petstore_database_max_connections", { description: "DATABASE_MAX_CONNECTIONS." })
 
 const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(connectionLimit, maxConnections)

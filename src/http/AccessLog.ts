@@ -6,7 +6,7 @@ import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
 const durationSeconds = byAttributes(
-  Metric.histogram("http.server.request.duration", {
+  Metric.histogram("petstore_http_server_request_duration_seconds", {
     description: "Duration of requests on the API port.",
     boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
   }),

@@ -6,7 +6,7 @@ const maxRunning = 2_500
 
 const maxWait = "1 second"
 
-const queued = Metric.gauge("http_server_requests_queued", { description: "Requests waiting for a concurrency slot." })
+const queued = Metric.gauge("petstore_http_server_requests_queued", { description: "Requests waiting for a slot." })
 
 const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
 

@@ -17,14 +17,14 @@ import { RequestContext } from "./RequestContext.ts"
 type Scope = "key" | "address"
 
 const decisions = byAttributes(
-  Metric.counter("rate_limit_decisions_total", {
+  Metric.counter("petstore_rate_limit_decisions_total", {
     description: "Requests, by the plan that they were charged to and the rate limit decision.",
     incremental: true
   }),
   (outcome: UsageKind, plan: string) => ({ outcome, plan })
 )
 const bans = byAttributes(
-  Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
+  Metric.counter("petstore_rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
   (plan: string) => ({ plan })
 )
 

@@ -18,7 +18,7 @@ import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
 const failures = byAttributes(
-  Metric.counter("admin_authentication_failures_total", {
+  Metric.counter("petstore_admin_authentication_failures_total", {
     description: "Requests to /admin without a valid admin token, by error code.",
     incremental: true
   }),

@@ -1,5 +1,5 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Option, Ref } from "effect"
+import { Config, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -20,7 +20,7 @@ import * as RequestBody from "../http/RequestBody.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
 import { makeRoutesAt } from "../http/RoutePaths.ts"
 import * as Validation from "../http/Validation.ts"
-import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
+import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
@@ -31,10 +31,7 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer])
 )
 
-const metrics = PrometheusMetrics.format({
-  prefix: "petstore",
-  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
-})
+const ready = Metric.gauge("petstore_ready", { description: "1 while the database responds within a second, else 0." })
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
@@ -43,16 +40,17 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const [limiter, draining, readiness] = [yield* RateLimiter, yield* GracefulShutdown, yield* Readiness]
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const ofProcess = yield* ProcessMetrics.make(schemaVersion)
-  const ready = Effect.andThen(readiness, limiter.counting)
-  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
+  const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Ref.getUnsafe(draining) ? ending : ready,
+      Ref.getUnsafe(draining) ? ending : Effect.andThen(readiness, limiter.counting),
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
-  const report = Effect.zipWith(metrics, Effect.isSuccess(readiness), (text, isReady) => text + ofProcess(isReady))
+  const updateReady = Effect.flatMap(Effect.isSuccess(readiness), (isReady) => Metric.update(ready, Number(isReady)))
+  // OTLP exports the last value, so also update it while nobody reads `/metrics`.
+  yield* Effect.forkScoped(Effect.repeat(updateReady, Schedule.fixed("15 seconds")))
+  const report = Effect.andThen(updateReady, PrometheusMetrics.format())
   const contentType = "text/plain; version=0.0.4; charset=utf-8"
   yield* router.add("GET", "/metrics", Effect.map(report, (text) => HttpServerResponse.text(text, { contentType })))
 }))

@@ -8,7 +8,7 @@ import { startAtZero } from "./Metrics.ts"
 /** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
-const dropped = Metric.counter("log_lines_dropped_total", {
+const dropped = Metric.counter("petstore_log_lines_dropped_total", {
   description: "Log lines that were dropped because the reader of standard error is slow.",
   incremental: true
 })

@@ -22,7 +22,7 @@ export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
 
 const failures = byAttributes(
-  Metric.counter("background_failures_total", {
+  Metric.counter("petstore_background_failures_total", {
     description: "Failures of background tasks, by task.",
     incremental: true
   }),

@@ -17,11 +17,12 @@ const probeInterval = "250 millis"
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
-const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
+const durations = Metric.histogram("petstore_rate_limit_redis_duration_seconds", {
   description: "Duration of round trips to Redis, including those that timed out.",
+  attributes: { unit: "s" },
   boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
-const fallback = Metric.gauge("rate_limit_fallback", {
+const fallback = Metric.gauge("petstore_rate_limit_fallback", {
   description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
 })
 

@@ -13,7 +13,7 @@ import { RedisClient } from "./RedisClient.ts"
 /** A batch is one run of a Lua script, which blocks Redis. The maximum keeps that run short. */
 const maxCallsPerBatch = 128
 
-const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
+const localDecisions = Metric.counter("petstore_rate_limit_fallback_decisions_total", {
   description: "Rate limit decisions made without Redis.",
   incremental: true
 })

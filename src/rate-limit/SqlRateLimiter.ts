@@ -6,8 +6,9 @@ import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
 import * as RateLimiter from "./RateLimiter.ts"
 
-const writes = Metric.histogram("rate_limit_write_duration_seconds", {
+const writes = Metric.histogram("petstore_rate_limit_write_duration_seconds", {
   description: "Duration of writes of request counts to the database.",
+  attributes: { unit: "s" },
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 })
 

@@ -157,7 +157,7 @@ describe("layerService", () => {
         yield* Deferred.await(started)
         yield* Fiber.interrupt(calling)
       }).pipe(Effect.provide(Layer.provideMerge(layerService, Layer.merge(layerMemory, pets))))
-      const series = (yield* Metric.snapshot).filter(({ id }) => id === "http.server.request.duration")
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
       assert.deepStrictEqual(series.map(({ attributes }) => attributes?.["http.response.status_code"]), ["499"])
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 })
