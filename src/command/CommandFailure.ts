@@ -1,10 +1,11 @@
-import { Cause, Config, Exit, Predicate, Schema } from "effect"
-import { CliError } from "effect/cli"
+import { Cause, Config, Console, Exit, Predicate, Schema } from "effect"
+import { CliError, CliOutput } from "effect/cli"
 import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
 import { describeError } from "../config/Setting.ts"
 import { adminTokenFile } from "../config/Settings.ts"
+import { printable } from "./KeyOutput.ts"
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
@@ -12,6 +13,15 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
 const limitFlags = "--per-minute and --per-day"
+
+/** Prints one line for each error of a command line, without the help, which would push them off the screen. */
+export const errorsWithoutHelp = CliOutput.layerPresenter({
+  present: (event) => {
+    if (event._tag !== "InvalidInvocation") return CliOutput.defaultPresenter.present(event)
+    const lines = event.errors.map(({ message }) => printable(message.replace("\n\n", ".").replaceAll(/\s+/g, " ")))
+    return Console.error([...lines, `See \`${event.commandPath.join(" ")} --help\`.`].join("\n"))
+  }
+})
 
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0

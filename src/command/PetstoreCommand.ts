@@ -4,7 +4,7 @@ import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
-import { KeyTotals } from "../api/Usage.ts"
+import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
 import { describe } from "../observability/LogText.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
@@ -173,6 +173,15 @@ const top = Command.make(
   Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
 )
 
+const usage = Command.make(
+  "usage",
+  { id: Flags.idArgument, json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    const history = yield* AdminClient.use((client) => client.usage(id))
+    yield* Output.print(UsageHistory, history, { json, text: Output.describeUsage(history) })
+  })
+).pipe(Command.withDescription("Show the requests of a key by hour, and by minute for the last hour"))
+
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
@@ -213,7 +222,7 @@ const whose = Command.make(
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
   Command.withSubcommands(
-    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, top, log, whose]
+    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, usage, top, log, whose]
   ),
   Command.provide(adminClientLayer)
 )
