@@ -1,18 +1,21 @@
 /** The module `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
-import { ConfigProvider, Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
-import { AuditLog } from "./api-keys/AuditLog.ts"
+import { AuditLog, CurrentOperator } from "./api-keys/AuditLog.ts"
 import { KeyUsage } from "./api-keys/KeyUsage.ts"
 import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
+import { AdminAuth } from "./api/AdminApi.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
+import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
+import * as AdminRoutes from "./management/AdminRoutes.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import {
@@ -25,30 +28,24 @@ import {
   withoutInfoLogs
 } from "./test-service/TestService.ts"
 
-export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
+export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
+type KeyServices = ApiKeys | KeyVerifier | AuditLog | KeyUsage
+
+export const layerMemory: Layer.Layer<PetRepository | KeyServices | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
-/**
- * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. It reads no environment variables, so tests behave the same on every machine. It serves no documents.
- */
-export const layerService: Layer.Layer<
-  HttpClient.HttpClient,
-  never,
-  PetRepository | ApiKeys | KeyVerifier | RateLimiter
-> = Layer
-  .effect(
+type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
+
+/** Reads no environment variables, so tests behave the same on every machine. */
+const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
+  Layer.effect(
     HttpClient.HttpClient,
-    Effect.gen(function*() {
-      const handleRequest = yield* HttpRouter.toHttpEffect(
-        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
-      )
-      return HttpClient.make((request) =>
+    Effect.map(routes, (handleRequest) =>
+      HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
@@ -58,14 +55,45 @@ export const layerService: Layer.Layer<
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
           Effect.orDie
         )
-      )
-    })
+      ))
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provide([GracefulShutdown.layer, AuditLog.layerMemory, KeyUsage.layerMemory]),
-    Layer.provide(SecureRandom.layerWebCrypto),
+    Layer.provide([GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie
+  )
+
+const keyHistory = Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)
+
+/**
+ * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
+ * provide. It serves no documents.
+ */
+export const layerService: Layer.Layer<
+  HttpClient.HttpClient,
+  never,
+  PetRepository | ApiKeys | KeyVerifier | RateLimiter
+> = layerInProcess(
+  Effect.flatMap(
+    ApiPort.makeHooks([]),
+    (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer, PortMiddleware.layer(hooks)))
+  )
+).pipe(Layer.provide(keyHistory))
+
+const authenticated = Layer.succeed(AdminAuth, {
+  adminToken: Effect.provideService(CurrentOperator, { operator: "test", mayChange: true, address: null })
+})
+
+/** An `AdminClient` of the keys and limits that `layerTest` or `layerMemory` provides. Its operator is `test`. */
+export const layerAdmin: Layer.Layer<AdminClient, never, ApiKeys | AuditLog | KeyUsage | RateLimiter> = AdminClient
+  .layerHttp({
+    baseUrl: "http://petstore.test",
+    token: Redacted.make("test")
+  }).pipe(
+    Layer.provide(layerInProcess(HttpRouter.toHttpEffect(
+      Layer.merge(AdminRoutes.layer, PortMiddleware.layer(AdminRoutes.makeHooks([])))
+    ))),
+    Layer.provide(authenticated)
   )
 
 type PlanOrLimits =
@@ -93,7 +121,7 @@ export const layerTest = (
     rateLimiter = RateLimiter.layerMemory,
     ...options
   }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
-): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | KeyVerifier | RateLimiter> =>
+): Layer.Layer<PetstoreClient | TestService | PetRepository | KeyServices | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
     const secret = apiKey ?? (yield* withoutInfoLogs(issue)).key
@@ -105,6 +133,6 @@ export const layerTest = (
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
     Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.merge(apiKeys, rateLimiter)),
+    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, keyHistory)),
     Layer.fresh
   )

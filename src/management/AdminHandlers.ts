@@ -6,7 +6,7 @@ import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { listLimit } from "../api/Paging.ts"
 import { topUsageLimit } from "../api/Usage.ts"
-import { Settings } from "../config/Settings.ts"
+import { environment as environmentSetting } from "../config/Setting.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -94,7 +94,7 @@ const sessionHandlers = HttpApiBuilder.group(
   AdminApi,
   "session",
   Effect.fnUntraced(function*(handlers) {
-    const environment = Option.getOrNull(yield* Config.option(Settings.environment.config))
+    const environment = Option.getOrNull(yield* Config.option(environmentSetting.config))
     return handlers.handleAll({
       showSession: () =>
         Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment }))

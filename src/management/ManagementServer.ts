@@ -1,35 +1,25 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, OpenApi } from "effect/http-api"
+import { OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { command, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
 import { GracefulShutdown } from "../http/GracefulShutdown.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
 import * as PortServer from "../http/PortServer.ts"
-import * as RequestBody from "../http/RequestBody.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
-import { makeRoutesAt } from "../http/RoutePaths.ts"
-import * as Validation from "../http/Validation.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
-import * as AdminHandlers from "./AdminHandlers.ts"
+import * as AdminRoutes from "./AdminRoutes.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
-
-const admin = HttpApiBuilder.layer(AdminApi).pipe(
-  Layer.provide(AdminHandlers.layer),
-  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer])
-)
 
 const ready = Metric.gauge("petstore_ready", { description: "1 while the database responds within a second, else 0." })
 
@@ -61,16 +51,8 @@ const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ..
 
 const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
-  return {
-    routesAt: makeRoutesAt(AdminApi, otherPaths),
-    trustedProxies: yield* Settings.managementTrustedProxies.config,
-    isAllowedHost: isAllowedAmong(names),
-    finish: (_, { requestId }, response) =>
-      Effect.succeed(
-        PortMiddleware.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
-      ),
-    abort: () => Effect.void
-  }
+  const trustedProxies = yield* Settings.managementTrustedProxies.config
+  return { ...AdminRoutes.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
 })
 
 const logStart = Effect.gen(function*() {
@@ -94,6 +76,7 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
+    const admin = Layer.provide(AdminRoutes.layer, AdminAuthentication.layer)
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
       Layer.provideMerge(PortMiddleware.layer(hooks)),
       Layer.provide(NodeHttpServer.layerHttpServices)
