@@ -15,7 +15,7 @@ import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
-import * as AdminRoutes from "./management/AdminRoutes.ts"
+import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import {
@@ -30,9 +30,10 @@ import {
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-type KeyServices = ApiKeys | KeyVerifier | AuditLog | KeyUsage
+/** The services that a service in memory consists of. */
+type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
-export const layerMemory: Layer.Layer<PetRepository | KeyServices | RateLimiter> = Layer.mergeAll(
+export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
@@ -63,38 +64,31 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
     Layer.orDie
   )
 
-const keyHistory = Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)
-
 /**
  * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
  * provide. It serves no documents.
  */
-export const layerService: Layer.Layer<
-  HttpClient.HttpClient,
-  never,
-  PetRepository | ApiKeys | KeyVerifier | RateLimiter
-> = layerInProcess(
+export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
   Effect.flatMap(
     ApiPort.makeHooks([]),
     (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer, PortMiddleware.layer(hooks)))
   )
-).pipe(Layer.provide(keyHistory))
+)
 
-const authenticated = Layer.succeed(AdminAuth, {
+const anyToken = Layer.succeed(AdminAuth, {
   adminToken: Effect.provideService(CurrentOperator, { operator: "test", mayChange: true, address: null })
 })
 
-/** An `AdminClient` of the keys and limits that `layerTest` or `layerMemory` provides. Its operator is `test`. */
-export const layerAdmin: Layer.Layer<AdminClient, never, ApiKeys | AuditLog | KeyUsage | RateLimiter> = AdminClient
-  .layerHttp({
-    baseUrl: "http://petstore.test",
-    token: Redacted.make("test")
-  }).pipe(
-    Layer.provide(layerInProcess(HttpRouter.toHttpEffect(
-      Layer.merge(AdminRoutes.layer, PortMiddleware.layer(AdminRoutes.makeHooks([])))
-    ))),
-    Layer.provide(authenticated)
-  )
+/** An `AdminClient` on the keys and limits that you provide. The audit log names its operator `test`. */
+export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.layerHttp({
+  baseUrl: "http://petstore.test",
+  token: Redacted.make("test")
+}).pipe(
+  Layer.provide(layerInProcess(HttpRouter.toHttpEffect(
+    Layer.merge(AdminHandlers.layer, PortMiddleware.layer(AdminHandlers.makeHooks([])))
+  ))),
+  Layer.provide(anyToken)
+)
 
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
@@ -121,7 +115,7 @@ export const layerTest = (
     rateLimiter = RateLimiter.layerMemory,
     ...options
   }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
-): Layer.Layer<PetstoreClient | TestService | PetRepository | KeyServices | RateLimiter> =>
+): Layer.Layer<PetstoreClient | TestService | Parts> =>
   Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
     const secret = apiKey ?? (yield* withoutInfoLogs(issue)).key
@@ -133,6 +127,6 @@ export const layerTest = (
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
     Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, keyHistory)),
+    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, AuditLog.layerMemory, KeyUsage.layerMemory)),
     Layer.fresh
   )

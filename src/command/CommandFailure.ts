@@ -7,8 +7,6 @@ import { describeError } from "../config/Setting.ts"
 import { adminTokenFile } from "../config/Settings.ts"
 import { printable } from "./KeyOutput.ts"
 
-const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
-
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
@@ -29,12 +27,12 @@ export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   const failure = Cause.squash(exit.cause)
   if (isPrinted(failure)) return failure.errors.length === 0 ? 0 : 2
   const isInvalidInput = failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
-  return CliError.isCliError(failure) || isConfigError(failure) || isInvalidInput ? 2 : 1
+  return CliError.isCliError(failure) || failure instanceof Config.ConfigError || isInvalidInput ? 2 : 1
 }
 
 export const describeFailure = (failure: unknown): string | undefined => {
   if (isPrinted(failure)) return undefined
-  if (isConfigError(failure)) return describeError(failure)
+  if (failure instanceof Config.ConfigError) return describeError(failure)
   if (isApiError(failure)) {
     return failure.status === 401
       ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/${adminTokenFile}.`
@@ -50,12 +48,10 @@ export const describeFailure = (failure: unknown): string | undefined => {
   }
   // Another program at the address would hardly send an X-Request-Id.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
-    return `The service ${
-      reason.status === 201 ? "issued a key" : "carried out the request"
-    }, but its response is of ` +
-      "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
+    const done = reason.status === 201 ? "issued a key" : "carried out the request"
+    return `The service ${done}, but its response is of another version than this command. ` +
+      "Use the command of that version. `petstore keys log` shows what was done."
   }
-  return `${
-    text.replace(/\.$/, "")
-  }. Start the service, or set PETSTORE_ADMIN_URL to the address of its management port.`
+  const hint = "Start the service, or set PETSTORE_ADMIN_URL to the address of its management port."
+  return `${text.replace(/\.?$/, ".")} ${hint}`
 }

@@ -40,10 +40,7 @@ const list = Command.make(
     const columns = Output.keyColumns(yield* DateTime.now)
     yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })
-).pipe(
-  Command.withDescription("List the keys"),
-  Command.withExamples([{ command: "petstore keys list --state active --plan pro --search acme" }])
-)
+).pipe(Command.withDescription("List the keys"))
 
 const show = Command.make(
   "show",
@@ -72,10 +69,7 @@ const update = Command.make(
     const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
     return yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
-).pipe(
-  Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
-  Command.withExamples([{ command: "petstore keys update key_… --plan pro --expires-at never" }])
-)
+).pipe(Command.withDescription("Change the name, the plan, the limits or the expiry of a key"))
 
 const rotate = Command.make(
   "rotate",
@@ -88,10 +82,7 @@ const rotate = Command.make(
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
-).pipe(
-  Command.withDescription("Give a key a new secret and show it, once. Without --grace, the former one stops working"),
-  Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
-)
+).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
 
 const revoke = Command.make(
   "revoke",
@@ -168,10 +159,7 @@ const top = Command.make(
     const keys = yield* AdminClient.use((client) => client.topUsage(query))
     yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })
-).pipe(
-  Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
-  Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
-)
+).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
 
 const usage = Command.make(
   "usage",

@@ -18,7 +18,7 @@ import { isAllowedAmong } from "../http/RequestHead.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
-import * as AdminRoutes from "./AdminRoutes.ts"
+import * as AdminHandlers from "./AdminHandlers.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
 
 const ready = Metric.gauge("petstore_ready", { description: "1 while the database responds within a second, else 0." })
@@ -52,7 +52,7 @@ const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ..
 const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   const trustedProxies = yield* Settings.managementTrustedProxies.config
-  return { ...AdminRoutes.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
+  return { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
 })
 
 const logStart = Effect.gen(function*() {
@@ -76,7 +76,7 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
-    const admin = Layer.provide(AdminRoutes.layer, AdminAuthentication.layer)
+    const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
       Layer.provideMerge(PortMiddleware.layer(hooks)),
       Layer.provide(NodeHttpServer.layerHttpServices)
