@@ -69,7 +69,7 @@ export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, i
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
     : Effect.tap(limiter.charge(caller, planLimits.free), (decision) =>
-      Effect.map(Effect.context<never>(), (context) => countDecision(decision, "none", context)))
+      Effect.map(Effect.context(), (context) => countDecision(decision, "none", context)))
 
 export const rejectionOf = (decision: Decision, scope: Scope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)

@@ -23,7 +23,7 @@ it.live("An ErrorReporter and a metric registry around the service get the failu
     assert.strictEqual(status, 500)
     assert.deepStrictEqual(reported, [broken])
     const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)
-    const requests = metrics.find(({ id }) => id === "http.server.request.duration")
+    const requests = metrics.find(({ id }) => id === "petstore_http_server_request_duration_seconds")
     assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
   }).pipe(Effect.provide(Layer.provide(
     service(brokenPets),

@@ -4,10 +4,12 @@ import { Deferred, Duration, Effect, Fiber, Layer, Metric, Redacted } from "effe
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
 import { InternalError, RateLimitExceeded, ServiceUnavailable } from "../../src/api/Errors.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import {
   ApiKeys,
+  layerAdmin,
   layerMemory,
   layerService,
   layerTest,
@@ -129,6 +131,26 @@ it.effect("layerTest uses the layers that replace its own", () => {
   }).pipe(Effect.provide(layerTest({ ...never, rateLimiter })))
 })
 
+it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans and audit log", () =>
+  Effect.gen(function*() {
+    const [admin, client, service] = [yield* AdminClient, yield* PetstoreClient, yield* TestService]
+    yield* client.list()
+    const id = (yield* admin.list()).keys[0]?.id ?? ""
+    assert.containsSubset(yield* admin.usage(id), { minutes: [{ allowed: 1, rejected: 0 }], hours: [{ allowed: 1 }] })
+    yield* service.banKey
+    assert.isNotNull((yield* admin.get(id)).ban)
+    yield* admin.unban(id)
+    yield* admin.update(id, { enabled: false })
+    assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    const { entries } = yield* admin.audit({ key: id })
+    assert.deepStrictEqual(entries.map(({ action, operator }) => [action, operator]), [
+      ["update", "test"],
+      ["unban", "test"],
+      ["issue", null]
+    ])
+    assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
 describe("layerService", () => {
   const getFrom = (path: string) => HttpClientRequest.get(`http://petstore.test${path}`)
 
@@ -157,7 +179,7 @@ describe("layerService", () => {
         yield* Deferred.await(started)
         yield* Fiber.interrupt(calling)
       }).pipe(Effect.provide(Layer.provideMerge(layerService, Layer.merge(layerMemory, pets))))
-      const series = (yield* Metric.snapshot).filter(({ id }) => id === "http.server.request.duration")
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
       assert.deepStrictEqual(series.map(({ attributes }) => attributes?.["http.response.status_code"]), ["499"])
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 })
