@@ -8,11 +8,11 @@ import { adminToken, type Running, send, sendAdmin, serve, start } from "./Proce
 import { browser } from "./setup.ts"
 
 /** The tokens of the operator alice, and of the operator board, who can only read. */
-export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
+export const tokens = { alice: "a".repeat(32), board: "b".repeat(32) } as const
 
 /** One service and one browser for all tests, and the address of a page of another origin, which embeds the console. */
 const startConsole = Effect.gen(function*() {
-  const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
+  const ADMIN_TOKENS = `alice:${tokens.alice},board:read:${tokens.board}`
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
   const frame = `<!doctype html><title>foreign</title><iframe name="framed" src="${service.management}/"></iframe>`
   const foreign = yield* serve((_request, response) => response.setHeader("content-type", "text/html").end(frame))
