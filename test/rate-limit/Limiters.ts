@@ -2,6 +2,7 @@
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Metric } from "effect"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { untilTrue } from "../support/Process.ts"
 
@@ -32,6 +33,12 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
     )
   }
 })
+
+/** A client of Redis that is this function. */
+export const clientOf = (
+  run: RedisClient["Service"]["run"],
+  connect: RedisClient["Service"]["connect"] = Effect.void
+) => RedisClient.of({ onError: () => {}, connect, serverOf: () => unnamedServer, run })
 
 export type Limiter = Effect.Success<ReturnType<typeof make>>
 

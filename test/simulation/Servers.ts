@@ -7,8 +7,8 @@ import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { Pet, PetStatus } from "../../src/api/Pets.ts"
 import type * as Policy from "../../src/rate-limit/Policy.ts"
-import { type RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import { keyOf, type Reply } from "../../src/rate-limit/RedisScript.ts"
+import { clientOf } from "../rate-limit/Limiters.ts"
 import * as RedisLua from "../support/RedisLua.ts"
 import { makeNetwork, type Process, startOfTime, type World } from "./World.ts"
 
@@ -26,13 +26,9 @@ export const makeRedis = (world: World) => {
       state.lives++
       values = new Map(isEmpty ? [] : replica)
     },
-    clientOf: (process: Process): RedisClient["Service"] => ({
-      onError: () => {},
-      connect: Effect.void,
-      serverOf: () => unnamedServer,
-      run: (caller, command) =>
+    clientOf: (process: Process) =>
+      clientOf((caller, command) =>
         new Promise((resolve, reject) => {
-          const fail = () => reject(new Error("Socket closed unexpectedly"))
           state.network.send<Reply>(
             process,
             (sendReply) => {
@@ -45,10 +41,10 @@ export const makeRedis = (world: World) => {
               sendReply(reply)
             },
             resolve,
-            fail
+            () => reject(new Error("Socket closed unexpectedly"))
           )
         })
-    })
+      )
   })
 }
 
