@@ -21,13 +21,11 @@ const runWithTestClock = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Eff
 const withDebugLog = <A, E, R>(effect: Effect.Effect<A, E, R>, logger: Logger.Logger<unknown, void>) =>
   effect.pipe(Effect.provide(Logger.layer([logger])), Effect.provideService(References.MinimumLogLevel, "Debug"))
 
-/** The tag of the reason of a `PetstoreClientError`, or the tag of another error. */
 const reasonOf = ({ _tag, reason }: { readonly _tag: string; readonly reason?: { readonly _tag: string } }) =>
   reason?._tag ?? _tag
 
 type Step = Effect.Effect<unknown, unknown>
 
-/** Tests a client of a new service in memory. */
 const testOnService = (
   name: string,
   test: (client: PetstoreClient["Service"], service: TestService["Service"]) => Generator<Step, void, never>,
@@ -187,7 +185,6 @@ const withReplies = Effect.fnUntraced(function*<A, E>(
   return { ...yield* Effect.provide(runWithTestClock(result), layer), requests }
 })
 
-/** Returns the error of a list, and the requests. */
 const failureOf = (replies: ReadonlyArray<Reply>, options?: Partial<Options>) =>
   withReplies(replies, ({ list }) => Effect.flip(list()), options)
 

@@ -73,7 +73,6 @@ const cases: ReadonlyArray<
   ["PetstoreLogLinesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]
 
-/** Writes a file of promtool and runs a command on it. */
 const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, content: object) {
   const file = join(yield* temporaryDirectory, "file.yaml")
   writeFileSync(file, stringify(content))

@@ -1,4 +1,3 @@
-/** Runs the commands of CONTRIBUTING.md that make another service of this one, in a copy. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { cpSync, symlinkSync } from "node:fs"

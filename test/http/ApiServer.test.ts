@@ -20,11 +20,9 @@ const keepAlive = "Connection: keep-alive"
 const request = (line: string, fields = ["KEY"], body = "") =>
   message(`${line} HTTP/1.1`, ["Host: localhost", "Connection: close", ...fields], body)
 
-/** Returns a request to create a pet, after which the connection stays open. */
 const create = (body: string, fields = ["KEY", json]) =>
   message("POST /v1/pets HTTP/1.1", ["Host: localhost", `Content-Length: ${body.length}`, ...fields], body)
 
-/** Returns a request to create a pet, after which the service closes the connection. */
 const post = (fields: ReadonlyArray<string>, body: string) => create(body, ["Connection: close", "KEY", ...fields])
 
 const pet = `{"name":"a","categoryId":12}`

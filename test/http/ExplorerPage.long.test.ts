@@ -1,4 +1,3 @@
-/** Tests the API reference in headless Chromium. */
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"

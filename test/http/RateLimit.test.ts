@@ -13,7 +13,6 @@ import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { message, openConnections, type ReceivedResponse } from "../support/Sockets.ts"
 
-/** The status and the headers of SPEC §8. */
 const limitsOf = ({ headers, status }: ReceivedResponse) => ({
   status,
   limit: headers.get("x-ratelimit-limit"),

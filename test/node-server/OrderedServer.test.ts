@@ -17,7 +17,6 @@ const chunked = "Transfer-Encoding: chunked"
 const long = "x".repeat(15_000)
 const [fewChunks, manyChunks] = [4_095, 4_097].map((count) => "1\r\n \r\n".repeat(count))
 
-/** The stores in memory, where each read of one pet takes some turns of the event loop. */
 const slowStore = memoryWith(({ find }) => ({
   find: (id) => Effect.andThen(Effect.promise(() => setTimeout(5)), find(id))
 }))

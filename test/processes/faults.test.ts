@@ -28,22 +28,18 @@ const makeDeployment = Effect.gen(function*() {
 type Deployment = Effect.Success<typeof makeDeployment>
 const Deployment = Context.Service<Deployment>("test/Deployment")
 
-/** How a fault begins and ends in a deployment. */
 type Fault = (deployment: Deployment) => Readonly<Record<"begin" | "end", Effect.Effect<unknown, unknown>>>
 
-/** A fault that the server begins and ends with statements. */
 const statements = (begin: ReadonlyArray<string>, end: ReadonlyArray<string>): Fault => ({ postgres }) => {
   const run = (each: ReadonlyArray<string>) => postgres.admin((sql) => Effect.forEach(each, (line) => sql.unsafe(line)))
   return { begin: run(begin), end: run(end) }
 }
 
-/** A fault of the network between the service and the database. */
 const network = (fault: Proxy.Fault): Fault => ({ proxy }) => ({
   begin: Effect.sync(() => proxy.setFault(fault)),
   end: Effect.sync(() => proxy.setFault(undefined))
 })
 
-/** Another session that locks the table of pets. */
 const tableLock = (mode: string): Fault => ({ postgres }) => {
   const released = Deferred.makeUnsafe<void>()
   const lock = postgres.admin((sql) =>
@@ -76,7 +72,6 @@ const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Opti
   ["has a table that is locked for writes", tableLock("SHARE"), 4, { readsSucceed: true }]
 ]
 
-/** Sends an operator's requests in turn, and records the longest time of each path in ms. */
 const operate = ({ management }: Running, longest: Map<string, number>) =>
   Effect.forever(
     Effect.forEach(["/readyz", "/admin/keys?state=banned", "/admin/usage", "/admin/audit"], (path) =>
@@ -118,7 +113,6 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
           yield* end
           const endedAt = performance.now()
 
-          // The service has recovered when a create, a get and a list succeed in a row.
           const paths = [undefined, "/v1/pets/1", "/v1/pets?limit=2"]
           const requests = Effect.forEach(paths, (path) => Load.request(service.address, key, path))
           const isRecovered = Effect.map(requests, (responses) => responses.every(isSuccess))

@@ -23,7 +23,6 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
   return {
     ...limiter,
     log,
-    /** The number of decisions that this limiter made without Redis. */
     localDecisions: Effect.map(
       Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
       (metrics) => {
@@ -49,7 +48,6 @@ export const makeTwo = Effect.fnUntraced(function*(url: string, timeoutMs?: stri
   return limiters
 })
 
-/** Waits until all limiters count in Redis, or none of them does. */
 export const untilAll = (expected: "shared" | "fallback", limiters: ReadonlyArray<Limiter>) =>
   Effect.forEach(limiters, ({ counting }) => untilTrue(Effect.map(counting, (now) => now === expected)))
 

@@ -15,7 +15,6 @@ const few = { perMinute: 5, perDay: 5 }
 
 const Server = Context.Service<Redis.RedisServer>("test/rate-limit/Server")
 
-/** Two limiters that count in the server. */
 const twoLimiters = Effect.flatMap(Server, ({ url }) => Limiters.makeTwo(url))
 
 type Fault = (server: Redis.RedisServer) => readonly [begin: Effect.Effect<unknown>, end: Effect.Effect<unknown>]

@@ -27,7 +27,6 @@ const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {
 
 const execute = promisify(execFile)
 
-/** Runs one of PostgreSQL's commands, by default as the user of the tests. */
 export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
   Effect.promise(() => execute(join(bin ?? "", name), args, { ...as, cwd: tmpdir() }))
 
@@ -129,7 +128,6 @@ export const run = Effect.fnUntraced(function*(
     socketDirectory: directory,
     admin,
     start,
-    /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
     kill,
     freeze: signal("SIGSTOP"),

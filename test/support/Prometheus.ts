@@ -8,7 +8,6 @@ const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSyn
 
 export const isInstalled = promtool !== undefined
 
-/** Runs promtool, and throws its output if it fails. */
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
   execFileSync(promtool ?? "", args, { input }).toString()
 
@@ -33,7 +32,6 @@ export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-
   ({ type }: Panel) => type !== "row"
 )
 
-/** All queries of the alerts and the panels. */
 export const queries = [...alerts, ...panels.flatMap(({ targets }) => targets)].map(({ expr }) => expr)
 
 /** Returns the metrics that a query or a page names, without the suffixes of histograms. */
@@ -47,5 +45,4 @@ export const rows = [
   ...readPage("docs/monitoring.md").matchAll(/^\| (`(?:petstore|process|nodejs)_[^|]*) \| ([^|]*) \|([^|]*)/gm)
 ]
 
-/** The metrics that the page describes. */
 export const described = metricsIn(rows.map(([, names]) => names).join())

@@ -3,7 +3,6 @@ import { Effect } from "effect"
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer } from "node:net"
 
-/** A response as the client received it. */
 export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
 
 /** Returns a message as bytes. `KEY` stands for a header with an API key. */
@@ -37,7 +36,6 @@ export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, 
     })
   )
 
-/** The statuses of all responses on a connection. */
 export const statusesOf = ({ status, text }: ReceivedResponse) => [
   status,
   ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))
