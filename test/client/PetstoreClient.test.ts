@@ -1,4 +1,3 @@
-/** Tests of the typed clients, against the service's own handlers and against stubbed responses. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Logger, Option, Redacted, References, Schedule, Stream, Tracer } from "effect"
 import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"

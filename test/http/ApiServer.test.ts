@@ -1,4 +1,3 @@
-/** Responses of the API port over sockets: client errors, headers, shutdown, CORS and pipelining. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Ref } from "effect"
 import { OpenApi } from "effect/http-api"
@@ -218,9 +217,7 @@ describe("ApiServer", () => {
           [create(pet) + request("GET /v1/pets", []), 201, 401],
           [create(pet).repeat(2) + "garbage\r\n\r\n", 201, 201, 400]
         ] as const
-        for (const [bytes, ...statuses] of pipelines) {
-          assert.deepStrictEqual(statusesOf(yield* send(bytes)), [...statuses])
-        }
+        for (const [bytes, ...codes] of pipelines) assert.deepStrictEqual(statusesOf(yield* send(bytes)), [...codes])
         const halfClosed = yield* send(create(pet).repeat(2), { halfCloses: true })
         assert.deepStrictEqual(statusesOf(halfClosed), [201, 201])
         // The list has the pet of the create before it, and not of the one after it.
@@ -271,11 +268,9 @@ describe("ApiServer", () => {
     it.effect("uses the client's X-Request-Id if it is valid and contains no secret, and generates one otherwise", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
+        const name = "x-request-id"
         const idOf = (id: string) =>
-          Effect.map(
-            call("/v1/pets", { headers: { "x-request-id": id } }),
-            ({ headers }) => headers.get("x-request-id")
-          )
+          Effect.map(call("/v1/pets", { headers: { [name]: id } }), ({ headers }) => headers.get(name))
         for (const id of ["a", "x".repeat(64), "a.b:c_d-1"]) assert.strictEqual(yield* idOf(id), id)
         const secrets = [`psk_${"a".repeat(38)}`, `id:ADM_${"b".repeat(32)}`]
         const generated = yield* Effect.forEach(["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9", ...secrets], idOf)

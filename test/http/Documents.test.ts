@@ -1,4 +1,3 @@
-/** Tests /docs and /openapi.json, which are compressed once and revalidated. */
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"

@@ -149,10 +149,8 @@ describe("The service", () => {
       const { port } = yield* Service
       const options = { bytes: yield* pages }
       // A response of 16 MB that is not read counts twice, as text and as bytes.
-      const sockets = yield* Effect.forEach(
-        Array(8).keys(),
-        () => Effect.tap(openConnections(port, 1, options), Effect.sleep("200 millis"))
-      )
+      const open = Effect.tap(openConnections(port, 1, options), Effect.sleep("200 millis"))
+      const sockets = yield* Effect.replicateEffect(open, 8)
       const [[oldest], newest] = [sockets[0] ?? [], sockets.flat().slice(-2)]
       yield* until(() => oldest?.resume().closed === true)
       assert.isBelow(oldest?.bytesRead ?? NaN, pageSize)

@@ -44,7 +44,6 @@ const startService = Effect.gen(function*() {
     child.stdin.write(answer)
     return (yield* Effect.promise(() => closed))[0]
   })
-  /** Returns the status of a request with `key`. */
   const listPets = (key: string) => Effect.map(send(`${service.address}/v1/pets`, key), ({ status }) => status)
   return { service, env, text, json, fail, ask, listPets }
 })

@@ -1,4 +1,3 @@
-/** Tests the console in Chromium, as an operator uses it, and its protection against other pages. */
 import { assert } from "@effect/vitest"
 import axe from "axe-core"
 import type { Page } from "playwright-core"
@@ -48,7 +47,6 @@ describeConsole((test) => {
       { sees: "Banned." },
       { follow: "Keys", select: { state: "banned" }, sees: "1 on this page" },
       { follow: name, press: "Lift ban", misses: "Banned." },
-      // This service has no Redis.
       { sees: /was lifted only in the process that responded/ },
       // The used requests stay used after the change.
       { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" },

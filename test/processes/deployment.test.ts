@@ -25,7 +25,6 @@ const readOnly =
   "mount --make-rprivate / && mount --bind \"$DATA_DIR\" \"$DATA_DIR\" && mount -o remount,bind,ro / && " +
   "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\""
 
-/** Copies files of the repository into a new directory. */
 const copyOf = (...names: ReadonlyArray<string>) =>
   Effect.tap(temporaryDirectory, (directory) => {
     for (const name of names) cpSync(join(root, name), join(directory, name), { recursive: true })
@@ -81,7 +80,6 @@ it.live("npm ci --omit=dev installs at most 125 MB, and serves requests on the m
 
 type Manifest = Readonly<Record<"apiVersion" | "kind", string>>
 
-/** Throws if the schemas of Kubernetes or of the Prometheus operator reject a manifest. */
 const validate = async (manifest: Manifest): Promise<void> => {
   const isMonitoring = manifest.apiVersion.startsWith("monitoring.coreos.com/")
   const models = isMonitoring ? "@kubernetes-models/prometheus-operator" : "kubernetes-models"

@@ -51,7 +51,7 @@ const tableLock = (mode: string): Fault => ({ postgres }) => {
 const disconnect = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore'"
 const limit = "ALTER ROLE petstore CONNECTION LIMIT"
 const withoutConnections = statements([`${limit} 0`, disconnect], [`${limit} -1`])
-const [readOnly, reload] = ["default_transaction_read_only", "SELECT pg_reload_conf()"]
+const [alter, readOnly, reload] = ["ALTER SYSTEM", "default_transaction_read_only", "SELECT pg_reload_conf()"]
 
 type Options = { readonly callers?: number; readonly readsSucceed?: true }
 
@@ -60,11 +60,7 @@ const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Opti
   ["is killed", ({ postgres }) => ({ begin: postgres.kill, end: postgres.start }), 2],
   ["hangs", ({ postgres }) => ({ begin: postgres.freeze, end: postgres.thaw }), 15, { callers: 200 }],
   ["accepts no more connections", withoutConnections, 2],
-  [
-    "is read-only",
-    statements([`ALTER SYSTEM SET ${readOnly} = on`, reload], [`ALTER SYSTEM RESET ${readOnly}`, reload]),
-    2
-  ],
+  ["is read-only", statements([`${alter} SET ${readOnly} = on`, reload], [`${alter} RESET ${readOnly}`, reload]), 2],
   ["is cut off", network("refusing"), 2],
   ["is behind half-open connections", network("hanging"), 15],
   ["falls silent and refuses new connections", network("severed"), 15],

@@ -13,10 +13,7 @@ import { issue, runProgram, send, sendAdmin, start, stop } from "../support/Proc
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 
 /** Runs `petstore import`. Sends SIGKILL once `kill` holds for its output. Returns its exit code and its output. */
-const runImport = Effect.fnUntraced(function*(
-  env: Readonly<Record<string, string>>,
-  kill: (output: string) => boolean = () => false
-) {
+const runImport = Effect.fnUntraced(function*(env: NodeJS.ProcessEnv, kill: (output: string) => boolean = () => false) {
   const child = yield* runProgram(process.execPath, [cli, "import"], { env: { PATH: process.env.PATH, ...env } })
   let output = ""
   for (const stream of [child.stdout, child.stderr]) {
@@ -76,10 +73,7 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(title, () =>
     const { code, output } = yield* runImport(env)
     assert.strictEqual(code, 0, output)
     assert.isBelow(performance.now() - startedAt, 120_000)
-    assert.match(
-      output,
-      /^pets: copied 1000000 of 1000000, \d+ a second$[^]*^Imported 1000000 pets, 1 idempotency_keys, /m
-    )
+    assert.match(output, /^pets: copied 1000000 of 1000000, \d+ a second$[^]*^Imported 1000000 pets, 1 idempotency/m)
 
     const service = yield* start(env)
     const page = yield* send(`${service.address}/v1/pets?limit=1&cursor=MQ`, key)

@@ -1,4 +1,3 @@
-/** Tests the limits of running processes on one Redis, and without it. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { temporaryDatabaseUrl } from "../support/Databases.ts"
@@ -24,11 +23,8 @@ describe.skipIf(skip)("Processes on one Redis", () => {
         // `npm run bench:limits` has ten rounds beside eight such programs.
         for (let i = 0; i < 2; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
         for (let round = 0; round < 3; round++) {
-          const { key } = yield* issue(first, {
-            name: "a",
-            plan: "enterprise",
-            limits: { perMinute: 1_000, perDay: 1_000 }
-          })
+          const limits = { perMinute: 1_000, perDay: 1_000 }
+          const { key } = yield* issue(first, { name: "a", plan: "enterprise", limits })
           const statuses = yield* Load.list(services, key, 64, 2_000)
           assert.deepStrictEqual(Object.fromEntries(statuses), { 200: 1_000, 429: 1_000 })
         }

@@ -15,7 +15,6 @@ import * as Redis from "../support/Redis.ts"
 import * as RedisLua from "../support/RedisLua.ts"
 import * as Limiters from "./Limiters.ts"
 
-/** A limiter on a client of Redis that is this function. */
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
   const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient))
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
@@ -54,7 +53,6 @@ const subjects = [
   { name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
-/** Concurrent requests of a caller, after a pause or a step of the clock. */
 const step = fc.record({
   pause: fc.oneof(
     { weight: 4, arbitrary: fc.constant(0) },
@@ -148,7 +146,6 @@ describe("RateLimiter on Redis", () => {
 })
 
 describeOnEach(databases, "RateLimiter", (it) => {
-  /** Starts a limiter as a new process does. */
   const newProcess = Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
 

@@ -1,4 +1,3 @@
-/** Tests the client of Redis, and its circuit breaker, without Redis. */
 import { assert, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Context, Effect, Exit, Layer, Logger, Scope } from "effect"
 import { TestClock } from "effect/testing"

@@ -144,10 +144,8 @@ const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
       if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
     }).pipe(Effect.uninterruptible, Effect.andThen(Effect.sleep("20 millis")))
   const charges = limiters.flatMap((limiter) => callers.map((caller) => Effect.forever(charge(limiter, caller))))
-  const untilUsedUp = Effect.forEach(
-    callers,
-    (caller) => untilTrue(Effect.map(limiters[0].peek(caller, limits), (decision) => !decision.allowed))
-  )
+  const isUsedUp = (caller: Caller) => Effect.map(limiters[0].peek(caller, limits), ({ allowed }) => !allowed)
+  const untilUsedUp = Effect.forEach(callers, (caller) => untilTrue(isUsedUp(caller)))
   yield* Effect.raceFirst(Effect.andThen(failover, untilUsedUp), Effect.all(charges, { concurrency: "unbounded" }))
   return allowed
 })
@@ -191,9 +189,7 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on a Redis cluster", () => {
       Effect.gen(function*() {
         const { masters: [{ port }] } = yield* Cluster
         const limiter = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)
-        for (const caller of callersOfMasters("plain", 1).flat()) {
-          yield* limiter.charge(caller, { perMinute: 5, perDay: limit })
-        }
+        for (const caller of callersOfMasters("plain", 1).flat()) yield* limiter.charge(caller, few)
         assert.strictEqual(yield* limiter.counting, "fallback")
       }))
 

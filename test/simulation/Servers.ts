@@ -48,11 +48,10 @@ export const makeRedis = (world: World) => {
   })
 }
 
-/** A create as its statement has it. */
-type Create = readonly [
-  pet: { readonly name: string; readonly categoryId: string; readonly status?: PetStatus },
-  ...claim: ReadonlyArray<string>
-]
+type NewRow = Readonly<{ name: string; categoryId: string; status?: PetStatus }>
+type Create = readonly [pet: NewRow, ...claim: ReadonlyArray<string>]
+
+const otherPet: Create = [{ name: "other", categoryId: "1", status: "sold" }]
 
 const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("closed") }) })
 
@@ -60,7 +59,6 @@ const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionE
 export const makeDatabase = (world: World, onDisorder: () => void) => {
   const network = makeNetwork(world)
   const keys = new Map<string, SecretHolder>()
-  /** The times at which secrets were disabled. */
   const disabled = new Map<string, number>()
   const visible = new Map<bigint, Pet>()
   /** The claimed idempotency keys, and the transactions that can still insert pets. */
@@ -144,13 +142,8 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     disabled,
     visible,
     lastId: () => lastId,
-    /** Writes pets in a transaction of another program. */
     write: (count: number, duration: number) =>
-      insert(
-        Array.from({ length: count }, (): Create => [{ name: "other", categoryId: "1", status: "sold" }]),
-        duration,
-        () => {}
-      ),
+      insert(Array.from({ length: count }, () => otherPet), duration, () => {}),
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       send<Map<string, SecretHolder>, ServiceUnavailable>(
         process,

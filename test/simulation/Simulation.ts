@@ -105,7 +105,6 @@ export const simulate = async (seed: number) => {
       if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
       else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
     })
-  /** Creates a pet as the service does. */
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
       const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))

@@ -12,10 +12,9 @@ export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
   execFileSync(promtool ?? "", args, { input }).toString()
 
 type Texts<Name extends string> = Readonly<Record<Name, string>>
-type Alert = Texts<"alert" | "expr" | "for"> & {
-  readonly labels: Texts<"severity">
-  readonly annotations: Texts<"summary" | "runbook_url">
-}
+type Alert =
+  & Texts<"alert" | "expr" | "for">
+  & Readonly<{ labels: Texts<"severity">; annotations: Texts<"summary" | "runbook_url"> }>
 
 /** The content of the file that Prometheus reads without its operator. */
 export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Alert> }> } =
@@ -23,9 +22,7 @@ export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyA
 
 export const alerts = rules.groups.flatMap((group) => group.rules)
 
-type Panel = Texts<"type" | "title" | "description"> & {
-  readonly targets: ReadonlyArray<Texts<"expr">>
-}
+type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
 
 /** The panels of the dashboard, without the headings of its rows. */
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(

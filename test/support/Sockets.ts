@@ -21,9 +21,7 @@ export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, 
       if (halfCloses) socket.end()
       const dripTimer = drip === "" ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
-      socket.setEncoding("utf8").on("data", (chunk: string) => {
-        received += chunk
-      })
+      socket.setEncoding("utf8").on("data", (chunk: string) => void (received += chunk))
       // A server that closes with unread data resets the connection after its response.
       socket.on("error", (error) => received === "" && reject(error))
       socket.on("close", () => {
