@@ -10,7 +10,7 @@ import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { GracefulShutdown } from "./GracefulShutdown.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
-import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
+import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -37,7 +37,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
   if (response.status !== 401) return response
   // Omit `error` from the challenge if the request has no bearer token (RFC 6750 §3.1).
-  const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
+  const error = bearerOf(head) !== undefined ? ` error="invalid_token"` : ""
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }
 

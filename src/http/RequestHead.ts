@@ -34,6 +34,10 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
   return typeof value === "string" ? value : undefined
 }
 
+/** Returns the bearer token of a request (RFC 6750 §2.1). */
+export const bearerOf = (head: RequestHead): string | undefined =>
+  /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
+
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
 const faultyFraming = invalid("expected a Transfer-Encoding that ends with chunked, and none in HTTP/1.0")
