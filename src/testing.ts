@@ -101,8 +101,8 @@ interface Services {
 
 /**
  * Provides a client of a new in-memory service, and `TestService` to inject faults. The client uses `apiKey`, or a new
- * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer provides them
- * too.
+ * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer also provides
+ * the services of these parts.
  */
 export const layerTest = (
   {

@@ -34,8 +34,8 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 }
 
 /**
- * Has no filter by `secretHash` or by the state `banned`. `ApiKeys.list` finds the possible keys for them first, and
- * passes their `ids`.
+ * Has no filter by `secretHash` or by the state `banned`. For these, `ApiKeys.list` first finds the ids of the possible
+ * keys, and filters by `ids`.
  */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>

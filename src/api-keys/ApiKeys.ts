@@ -31,7 +31,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
    * The state `banned` selects otherwise active keys with a ban that began in the last hour, because no ban lasts
-   * longer. The caller must drop keys whose ban has ended.
+   * longer. Some of these bans may have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
