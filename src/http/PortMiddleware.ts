@@ -2,13 +2,12 @@
  * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
  * Error body, and adds headers to every response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { GracefulShutdown } from "./GracefulShutdown.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
 import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
@@ -27,6 +26,13 @@ export interface PortHooks {
    * disconnected or the process stops.
    */
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
+}
+
+/** Whether the process is shutting down. If so, each connection closes after its response. */
+export class GracefulShutdown
+  extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
+{
+  static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
 /** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
