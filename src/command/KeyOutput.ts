@@ -1,6 +1,6 @@
 /** Prints the results of the subcommands of `keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
-import { type AuditEntry, wordsOf } from "../api/Audit.ts"
+import { type AuditEntry, changesOf } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
 import { keyStateOf } from "../api/KeySchemas.ts"
@@ -57,9 +57,9 @@ export const describeUsage = ({ hours, minutes }: UsageHistory): string =>
   `${formatTable(usageColumns("HOUR"), hours)}\n\n${formatTable(usageColumns("MINUTE"), minutes)}`
 
 const describeChanges = ({ after, before }: AuditEntry): string =>
-  Object.keys({ ...before, ...after }).map((name) => {
-    const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
-    return `${wordsOf(name)}: ${before?.[name] === undefined ? "" : `${old} → `}${changed}`
+  changesOf(before, after).map((change) => {
+    const [old, changed] = [change.before, change.after].map((value) => String(value ?? "none"))
+    return `${change.words}: ${change.before === undefined ? "" : `${old} → `}${changed}`
   }).join(", ")
 
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
