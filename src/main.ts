@@ -16,6 +16,7 @@ import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as Logging from "./observability/Logging.ts"
 import { describe } from "./observability/LogText.ts"
+import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
@@ -76,7 +77,7 @@ program.pipe(
   Effect.provide(
     Telemetry.layer.pipe(
       closeWithin(maxTelemetryClose),
-      Layer.provideMerge(Logging.layer),
+      Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
       Layer.tapCause((cause) => Console.error(describe(cause))),
       Layer.provide(validSettings)
     )

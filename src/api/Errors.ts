@@ -47,7 +47,8 @@ export const errors = {
   IdempotencyKeyReused: [
     "idempotency_key_reused",
     422,
-    "This Idempotency-Key was used with a different body. Send the original body to get its response, or a new key."
+    "This Idempotency-Key was used with a different body. Send the original body to get the first response, or a new " +
+    "Idempotency-Key to create another."
   ],
   RateLimitExceeded: ["rate_limit_exceeded", 429, "The rate limit is exceeded."],
   ApiKeyBanned: ["api_key_banned", 429, "The API key is temporarily banned. Wait for the seconds in Retry-After."],

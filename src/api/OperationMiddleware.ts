@@ -1,5 +1,5 @@
 /** Declares the middleware of the operations. A server of the API, such as the service or a mock, implements it. */
-import { Clock, Context, Effect, Layer } from "effect"
+import { Context, Effect } from "effect"
 import { HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
@@ -64,16 +64,7 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
 /** Fails with 410 from the sunset of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
-}) {
-  static readonly layer = Layer.succeed(Sunset, (operation, { endpoint }) => {
-    const deprecation = Context.getOrUndefined(endpoint.annotations, Deprecation)
-    if (deprecation === undefined) return operation
-    const { successor, sunset } = deprecation
-    const gone = Effect.fail(new Errors.Gone({ message: `This operation was removed. Use GET ${successor}.` }))
-    const check = Effect.flatMap(Clock.currentTimeMillis, (now) => now < sunset.getTime() ? Effect.void : gone)
-    return Effect.andThen(check, operation)
-  })
-}
+}) {}
 
 /** All middleware of `PetstoreApi`. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const

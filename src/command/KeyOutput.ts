@@ -4,10 +4,10 @@ import { type AuditEntry, wordsOf } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { keyStateOf } from "../api/Keys.ts"
-import { type KeyTotals, usageKinds } from "../api/Usage.ts"
+import { type KeyTotals, type UsageCounts, type UsageHistory, type UsageInterval, usageKinds } from "../api/Usage.ts"
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
-const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
+export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
@@ -22,6 +22,10 @@ interface Column<Row> {
 const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
   columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()
 
+const formatTable = <Row>(columns: ReadonlyArray<Column<Row>>, rows: ReadonlyArray<Row>): string =>
+  [formatRow(columns, ({ heading }) => heading), ...rows.map((row) => formatRow(columns, ({ cell }) => cell(row)))]
+    .join("\n")
+
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
   { heading: "STATE", width: 8, cell: (key) => keyStateOf(key, now) },
@@ -33,12 +37,24 @@ export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> 
   { heading: "NAME", width: 0, cell: ({ name }) => name }
 ]
 
+const countColumns = usageKinds.map((kind) => (
+  { heading: kind.toUpperCase(), width: 10, cell: (counts: UsageCounts) => String(counts[kind]) }
+))
+
 export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "ID", width: 20, cell: ({ keyId }) => keyId },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan ?? "-" },
-  ...usageKinds.map((kind) => ({ heading: kind.toUpperCase(), width: 10, cell: (row: KeyTotals) => `${row[kind]}` })),
+  ...countColumns,
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
+
+const usageColumns = (heading: string): ReadonlyArray<Column<UsageInterval>> => [
+  { heading, width: 24, cell: ({ from }) => formatTime(from) },
+  ...countColumns
+]
+
+export const describeUsage = ({ hours, minutes }: UsageHistory): string =>
+  `${formatTable(usageColumns("HOUR"), hours)}\n\n${formatTable(usageColumns("MINUTE"), minutes)}`
 
 const describeChanges = ({ after, before }: AuditEntry): string =>
   Object.keys({ ...before, ...after }).map((name) => {
@@ -71,9 +87,7 @@ export const printRows = Effect.fnUntraced(function*<S extends Schema.Constraint
   { columns, json }: { readonly columns: ReadonlyArray<Column<S["Type"]>>; readonly json: boolean }
 ) {
   const found = yield* Stream.runCollect(rows)
-  const lines = found.map((row) => formatRow(columns, ({ cell }) => cell(row)))
-  const text = [formatRow(columns, ({ heading }) => heading), ...lines].join("\n")
-  yield* print(Schema.Array(schema), found, { json, text })
+  yield* print(Schema.Array(schema), found, { json, text: formatTable(columns, found) })
 })
 
 export const describeKey = (key: ApiKey): string =>

@@ -5,7 +5,7 @@ import * as Brand from "../api/Brand.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
-import { KeyTotals } from "../api/Usage.ts"
+import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
 import { describe } from "../observability/LogText.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
@@ -43,10 +43,7 @@ const list = Command.make(
     const columns = Output.keyColumns(yield* DateTime.now)
     yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })
-).pipe(
-  Command.withDescription("List the keys"),
-  withExample("list --state active --plan pro --search acme")
-)
+).pipe(Command.withDescription("List the keys"))
 
 const show = Command.make(
   "show",
@@ -75,10 +72,7 @@ const update = Command.make(
     const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
     return yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
-).pipe(
-  Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
-  withExample("update key_… --plan pro --expires-at never")
-)
+).pipe(Command.withDescription("Change the name, the plan, the limits or the expiry of a key"))
 
 const rotate = Command.make(
   "rotate",
@@ -91,10 +85,7 @@ const rotate = Command.make(
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
-).pipe(
-  Command.withDescription("Give a key a new secret and show it, once. Without --grace, the former one stops working"),
-  withExample("rotate key_… --grace 86400")
-)
+).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
 
 const revoke = Command.make(
   "revoke",
@@ -171,10 +162,16 @@ const top = Command.make(
     const keys = yield* AdminClient.use((client) => client.topUsage(query))
     yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })
-).pipe(
-  Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
-  withExample("top --window day --by rejected")
-)
+).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
+
+const usage = Command.make(
+  "usage",
+  { id: Flags.idArgument, json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    const history = yield* AdminClient.use((client) => client.usage(id))
+    yield* Output.print(UsageHistory, history, { json, text: Output.describeUsage(history) })
+  })
+).pipe(Command.withDescription("Show the requests of a key by hour, and by minute for the last hour"))
 
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
@@ -216,7 +213,7 @@ const whose = Command.make(
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
   Command.withSubcommands(
-    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, top, log, whose]
+    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, usage, top, log, whose]
   ),
   Command.provide(adminClientLayer)
 )

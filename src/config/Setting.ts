@@ -1,5 +1,5 @@
 /**
- * Helpers that declare settings, and two settings that the in-memory test service also needs. The test service ships in
+ * Helpers that declare settings, and the settings that the in-memory test service also needs. The test service ships in
  * the client package, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
@@ -82,6 +82,16 @@ export const proxies = list(
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
   "The proxies whose `X-Forwarded-For` the API port trusts. The header is read from right to left."
+)
+
+export const label = (maxLength: number) =>
+  textForm(
+    `1 to ${maxLength} letters, digits, dots, hyphens and underscores`,
+    (text) => /^[\w.-]+$/.test(text) && text.length <= maxLength
+  )
+
+export const environment = optional("ENVIRONMENT", label(40), "none")(
+  "The name of this installation, such as `production`, which the console, `/readyz` and the log show."
 )
 
 const origins = list(

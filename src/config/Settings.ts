@@ -4,18 +4,13 @@ import { HttpServer } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
 import * as Setting from "./Setting.ts"
-import { list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
+import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
 
 const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Setting.Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
 })
 
-const label = (maxLength: number) =>
-  textForm(
-    `1 to ${maxLength} letters, digits, dots, hyphens and underscores`,
-    (text) => /^[\w.-]+$/.test(text) && text.length <= maxLength
-  )
 const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
 const port = wholeNumber(0, 65_535)
 const hostNames = list(
@@ -126,9 +121,7 @@ export const Settings = {
     "The proxies whose `X-Forwarded-For` the management port trusts. " +
       "If not set, an operator's address is where the connection comes from."
   ),
-  environment: optional("ENVIRONMENT", label(40), "none")(
-    "The name of this installation, such as `production`, which the console, `/readyz` and the log show."
-  ),
+  environment: Setting.environment,
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile `/readyz` fails, and each connection is closed after its response."

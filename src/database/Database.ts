@@ -7,15 +7,14 @@ import * as Brand from "../api/Brand.ts"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { command, Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogText.ts"
+import { gauge } from "../observability/Metrics.ts"
 import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
-const connections = Metric.gauge("database_connections", { description: "Open connections to the database." })
-const connectionLimit = Metric.gauge("database_max_connections", {
-  description: "The maximum number of connections to the database (DATABASE_MAX_CONNECTIONS)."
-})
+const connections = gauge("database_connections", "Open connections to the database.")
+const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
 
 const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(connectionLimit, maxConnections)

@@ -1,7 +1,7 @@
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Deprecation, Sunset } from "../api/OperationMiddleware.ts"
+import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/Setting.ts"
@@ -20,6 +20,7 @@ import * as RequestBody from "./RequestBody.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { headerOf, type RequestHead } from "./RequestHead.ts"
 import { makeRoutesAt } from "./RoutePaths.ts"
+import * as Sunset from "./Sunset.ts"
 import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse

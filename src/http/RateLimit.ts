@@ -25,14 +25,10 @@ const bans = byAttributes(
   (plan: string) => ({ plan })
 )
 
-const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
-  Effect.withFiber(({ context }) =>
-    Effect.map(charged, (decision) => {
-      decisions(kindOf(decision), plan).updateUnsafe(1, context)
-      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-      return decision
-    })
-  )
+const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
+  decisions(kindOf(decision), plan).updateUnsafe(1, context)
+  if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+}
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
@@ -47,8 +43,8 @@ export const layer = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const context = fiber.getRef(RequestContext)
-        const counted = countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan)
-        const charge = Effect.flatMap(counted, (decision) => {
+        const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
+          countDecision(decision, key.plan, fiber.context)
           context.charged = { to: "key", decision }
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
@@ -72,7 +68,8 @@ export const layer = Layer.effect(
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
-    : countDecision(limiter.charge(caller, planLimits.free), "none")
+    : Effect.tap(limiter.charge(caller, planLimits.free), (decision) =>
+      Effect.map(Effect.context(), (context) => countDecision(decision, "none", context)))
 
 export const rejectionOf = (decision: Decision, scope: Scope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)

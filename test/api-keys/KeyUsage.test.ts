@@ -138,7 +138,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       usage.count(key, "allowed", now)
       const failures = Effect.map(Metric.snapshot, (metrics) => {
         const metric = metrics.find(({ attributes, id }) =>
-          id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+          id === "petstore_background_failures_total" && attributes?.["task"] === "write_key_usage"
         )
         return metric?.type === "Counter" ? Number(metric.state.count) : NaN
       })

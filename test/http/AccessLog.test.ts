@@ -89,7 +89,7 @@ describe("The access log", () => {
         yield* recordResponse({ method, url: `/${method}` }, context, HttpServerResponse.empty({ status: 404 }))
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
-      const series = (yield* Metric.snapshot).filter(({ id }) => id === "http.server.request.duration")
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
       assert.deepStrictEqual(series.map(({ attributes }) => attributes), [{ ...labels, unit: "s" }])
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 

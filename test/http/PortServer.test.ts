@@ -23,7 +23,7 @@ it.live("An ErrorReporter and a metric registry around the service get the failu
     assert.strictEqual(status, 500)
     assert.deepStrictEqual(reported, [broken])
     const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)
-    const requests = metrics.find(({ id }) => id === "http.server.request.duration")
+    const requests = metrics.find(({ id }) => id === "petstore_http_server_request_duration_seconds")
     assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
   }).pipe(Effect.provide(Layer.provide(
     service(brokenPets),
@@ -41,11 +41,8 @@ it.effect("An error of the API that dies is a logged 500, and not its own status
   return Effect.gen(function*() {
     const client = yield* HttpClient.HttpClient
     const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
-    const get = HttpClientRequest.bearerToken(
-      HttpClientRequest.get("http://petstore.test/v1/pets/1"),
-      Redacted.value(key)
-    )
-    const response = yield* client.execute(get)
+    const get = HttpClientRequest.get("http://petstore.test/v1/pets/1")
+    const response = yield* client.execute(HttpClientRequest.bearerToken(get, Redacted.value(key)))
     assert.strictEqual(response.status, 500)
     assert.include(yield* response.text, "internal_error")
     const texts = ["The request failed", "from a defect", `"requestId":"${response.headers["x-request-id"]}"`]

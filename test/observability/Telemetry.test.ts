@@ -60,7 +60,16 @@ describe("OpenTelemetry", () => {
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
-      assert.include(metrics, `"http.server.request.duration"`)
+      const units = [
+        ["petstore_http_server_request_duration_seconds", "s"],
+        ["petstore_ready", "1"],
+        ["petstore_build_info", "1"],
+        ["process_resident_memory_bytes", "By"],
+        ["nodejs_gc_duration_seconds_total", "s"]
+      ]
+      for (const [name, unit] of units) {
+        assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
+      }
       assert.include(logs, "Listening on")
       const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}`
       for (const signal of [logs, metrics, traces]) {

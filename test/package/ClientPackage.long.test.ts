@@ -18,7 +18,6 @@ import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 
-/** The root's package.json. */
 const manifest = JSON.parse(readPage("package.json"))
 const { dependencies: { effect }, devDependencies } = manifest
 
@@ -69,7 +68,6 @@ const makeExamples = Effect.gen(function*() {
 })
 const Examples = Context.Service<Effect.Success<typeof makeExamples>>("test/package/Examples")
 
-/** Compiles the files of a project with the options of a strict user. */
 const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
   const tsconfig = { compilerOptions: { ...options, ...own }, include }
@@ -78,7 +76,6 @@ const compile = (project: string, include: ReadonlyArray<string>, own: object, c
   return runNode(project, [join(manifest, "../bin/tsc"), "-p", "."])
 }
 
-/** Bundles a module for browsers into one file that imports nothing. */
 const bundleForBrowser = (input: string) =>
   Effect.promise(async () => {
     const bundle = await rolldown({ input, platform: "browser", external: [] })
@@ -124,9 +121,9 @@ const readmeExamples = ["package/README.md", "README.md"].flatMap((page) => code
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
 const names = `import { AdminApi, type AnyError, exactJson, isRetryable, Pet, withMetadata } from "petstore-client"
 import type { PetstoreClient } from "petstore-client/client"
-import { ApiKeys, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
+import { ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
 export const all = [AdminApi, exactJson, isRetryable, Pet, withMetadata]
-export const services = [ApiKeys, layerMemory, layerService, RateLimiter]
+export const services = [ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter]
 export const describe = (error: AnyError): string => error.message
 // @ts-expect-error: the name is a string
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
@@ -137,7 +134,7 @@ const isTest = (code: string): boolean => /^export const \w+ = Effect/m.test(cod
 /** Writes the examples that are tests into a project. `tests.ts` runs all of them, and exports whether they passed. */
 const writeReadmeTests = (project: string) => {
   const tests = readmeExamples.filter(isTest)
-  assert.lengthOf(tests, 4)
+  assert.lengthOf(tests, 5)
   for (const [index, code] of tests.entries()) writeFileSync(join(project, `test${index}.ts`), code)
   const names = tests.map((_, index) => `test${index}`)
   const imports = names.map((name) => `import * as ${name} from "./${name}.ts"\n`).join("")
@@ -186,7 +183,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     Effect.gen(function*() {
       const [compiler, module, moduleResolution] = row
       const { project } = yield* Installed
-      assert.lengthOf(readmeExamples, 9)
+      assert.lengthOf(readmeExamples, 10)
       for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
       writeFileSync(join(project, "names.ts"), names)
       const output = { outDir: "out", rewriteRelativeImportExtensions: true }
