@@ -24,7 +24,7 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
       Layer.succeed(Contract.RateLimit, (effect) => effect),
       Layer.succeed(Contract.RequestBody, (effect) => effect),
       Layer.succeed(Contract.ConcurrencyLimit, (effect) => effect),
-      Contract.Sunset.layer,
+      Layer.succeed(Contract.Sunset, (effect) => effect),
       Contract.Validation.layer,
       Http.HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
       HttpServer.layerServices
