@@ -11,7 +11,6 @@ import type { Limits, Plan } from "./api/Plans.ts"
 import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
-import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
@@ -58,7 +57,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
       ))
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provide([GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
+    Layer.provide([PortMiddleware.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie
   )
@@ -101,8 +100,8 @@ interface Services {
 
 /**
  * Provides a client of a new in-memory service, and `TestService` to inject faults. The client uses `apiKey`, or a new
- * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer provides them
- * too.
+ * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer also provides
+ * the services of these parts.
  */
 export const layerTest = (
   {

@@ -3,7 +3,7 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecur
 import { AuditGroup } from "./Audit.ts"
 import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
-import { KeysGroup } from "./KeysGroup.ts"
+import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"

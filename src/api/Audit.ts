@@ -1,6 +1,6 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./Keys.ts"
+import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
 import { cursor, limit, linkHeader } from "./Paging.ts"
 import { isStorable, oneOf } from "./Text.ts"
 

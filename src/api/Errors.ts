@@ -91,7 +91,10 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/** 400: the path, headers, query or body is invalid (SPEC §7). The message names the first part's invalid fields. */
+/**
+ * 400: the path, headers, query or body is invalid (SPEC §7). The message names the invalid fields of one of these, the
+ * first in this order.
+ */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated (SPEC §5.3). */

@@ -1,5 +1,5 @@
 /** A secret is a prefix, 32 random base62 characters (190 bits), and a checksum that detects typos without a lookup. */
-import { keyPrefix } from "./Brand.ts"
+import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 
 const checksumLength = 6
 export const randomLength = 32
@@ -31,3 +31,11 @@ export const isWellFormed = (secret: string): boolean =>
 
 /** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
 export const findSecret = (text: string): string | undefined => new RegExp(`${keyPrefix}[0-9A-Za-z]*`).exec(text)?.[0]
+
+const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
+
+/** Also finds secrets that are percent-encoded, even several times: `%5F`, `%255F` and `%25255F` are all `_`. */
+export const redactSecrets = (text: string): string => {
+  const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+  return decoded.search(anySecret) < 0 ? text : decoded.replaceAll(anySecret, "$1…")
+}

@@ -4,7 +4,7 @@ import * as Brand from "../api/Brand.ts"
 import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
-import { describeError } from "../config/Setting.ts"
+import { describeError } from "../config/SettingForms.ts"
 import { adminTokenFile } from "../config/Settings.ts"
 import { printable } from "./KeyOutput.ts"
 

@@ -2,7 +2,7 @@ import { Effect, Option, Result, Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
-import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
+import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/KeySchemas.ts"
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 

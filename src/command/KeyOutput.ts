@@ -2,8 +2,8 @@
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
 import { type AuditEntry, wordsOf } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
-import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
-import { keyStateOf } from "../api/Keys.ts"
+import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
+import { keyStateOf } from "../api/KeySchemas.ts"
 import { type KeyTotals, type UsageCounts, type UsageHistory, type UsageInterval, usageKinds } from "../api/Usage.ts"
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */

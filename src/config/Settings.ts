@@ -3,10 +3,10 @@ import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
-import * as Setting from "./Setting.ts"
-import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
+import * as SettingForms from "./SettingForms.ts"
+import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
-const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Setting.Form<A> => ({
+const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): SettingForms.Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
 })
@@ -116,17 +116,17 @@ export const Settings = {
   usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
     "How many days the hourly request counts of each key are kept."
   ),
-  trustedProxies: Setting.trustedProxies,
-  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
+  trustedProxies: SettingForms.trustedProxies,
+  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", SettingForms.proxies, [], "none")(
     "The proxies whose `X-Forwarded-For` the management port trusts. " +
       "If not set, an operator's address is where the connection comes from."
   ),
-  environment: Setting.environment,
+  environment: SettingForms.environment,
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile `/readyz` fails, and each connection is closed after its response."
   ),
-  corsOrigins: Setting.corsOrigins,
+  corsOrigins: SettingForms.corsOrigins,
   keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
     "The time for which an idle connection stays open, in seconds. " +
       "It must be longer than the idle timeout of the proxy in front of the service."
@@ -173,13 +173,13 @@ export const Settings = {
   )("The sampling ratio for `parentbased_traceidratio`.")
 }
 
-export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)
+export const allSettings: ReadonlyArray<SettingForms.Setting<unknown>> = Object.values(Settings)
 
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
 export const checkSettings = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
-  const message = errors.map(Setting.describeError).join("\n")
+  const message = errors.map(SettingForms.describeError).join("\n")
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 

@@ -1,5 +1,5 @@
 import { type AuditValues, valuesOf, wordsOf } from "../api/Audit.ts"
-import type { ApiKey } from "../api/Keys.ts"
+import type { ApiKey } from "../api/KeySchemas.ts"
 import { formatNumber } from "./Parts.tsx"
 
 const isInstant = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/

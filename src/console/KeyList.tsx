@@ -3,7 +3,14 @@ import { Hex } from "effect/encoding"
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
 import * as Brand from "../api/Brand.ts"
-import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
+import {
+  type IssuedKey,
+  type KeysPage,
+  type KeysQuery,
+  KeyState,
+  keyStateOf,
+  type ListedKey
+} from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"

@@ -1,6 +1,7 @@
 import { Clock, Effect, Logger, LogLevel, References } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogText.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { byAttributes, histogramOfSeconds } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"

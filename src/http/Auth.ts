@@ -6,9 +6,7 @@ import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Er
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { RequestContext } from "./RequestContext.ts"
-import { headerOf } from "./RequestHead.ts"
-
-const bearer = /^bearer +(\S.*)$/i
+import { bearerOf, headerOf } from "./RequestHead.ts"
 
 type Result<Operation> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
@@ -42,7 +40,7 @@ export const layer = Layer.effect(
         const context = fiber.getRef(RequestContext)
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        const secret = bearerOf(request)
         if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
         const onReject = (rejection: string, keyId = "none") =>
           void (context.rejection = { keyId, rejection, address: clientAddress(request) })

@@ -1,7 +1,7 @@
 /** The data about a request that middleware records for the response headers and the access log. */
 import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
-import { redactSecrets } from "../observability/LogText.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 /** Whom a request is charged to: the API key once `RateLimit` has run, else the client's address after the response. */

@@ -11,7 +11,6 @@ import { command, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import { GracefulShutdown } from "../http/GracefulShutdown.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
 import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
@@ -28,7 +27,7 @@ const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shu
 
 /** `/readyz` returns 200 if the database responds within a second and no shutdown has begun, even without Redis. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const [limiter, draining, readiness] = [yield* RateLimiter, yield* GracefulShutdown, yield* Readiness]
+  const [limiter, draining, readiness] = [yield* RateLimiter, yield* PortMiddleware.GracefulShutdown, yield* Readiness]
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }

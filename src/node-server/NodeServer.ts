@@ -26,10 +26,10 @@ import {
   UrlParams
 } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
-import type { Setting } from "../config/Setting.ts"
+import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
 import { maxResponses } from "../config/Shutdown.ts"
-import { AccessLogEnabled, JsonLines } from "../observability/LogText.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import type { TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
 import { OrderedServer } from "./OrderedServer.ts"

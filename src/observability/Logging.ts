@@ -2,7 +2,7 @@ import { Config, Effect, Layer, Logger, Option, References, String } from "effec
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { maxLogClose } from "../config/Shutdown.ts"
-import { AccessLogEnabled, JsonLines } from "./LogText.ts"
+import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
 import { counter, startAtZero } from "./Metrics.ts"
 
 /** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */

@@ -4,8 +4,8 @@ import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tra
 import { HttpClient, HttpClientResponse } from "effect/http"
 import { OtlpLogger, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
 import * as Brand from "../api/Brand.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
 import { Settings } from "../config/Settings.ts"
-import { redactSecrets } from "./LogText.ts"
 import { serviceVersion } from "./ProcessMetrics.ts"
 
 /** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */

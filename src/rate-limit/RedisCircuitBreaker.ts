@@ -5,7 +5,7 @@
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogText.ts"
+import { describe } from "../observability/LogLines.ts"
 import { gauge, histogramOfSeconds } from "../observability/Metrics.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"

@@ -15,7 +15,10 @@ export type Command =
   /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** `state` is the state before the command. The service computes the decisions from it, by the script's rules. */
+/**
+ * `state` is the state before the command. `Policy.decide` repeats the script's rules on it, and one suite runs on
+ * both (`test/rate-limit/RateLimiter.test.ts`).
+ */
 export interface Reply {
   readonly now: number
   readonly state: State

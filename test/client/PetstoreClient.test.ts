@@ -3,7 +3,7 @@ import { Duration, Effect, Fiber, Layer, Logger, Option, Redacted, References, S
 import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/Clients.ts"
+import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/ClientExports.ts"
 import { layerTest, TestService } from "../../src/testing.ts"
 
 /** Runs `effect` and advances the test clock by one second at a time until it ends. `seconds` is the time it took. */

@@ -8,7 +8,7 @@ import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordAbort, recordResponse } from "../../src/http/AccessLog.ts"
 import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
-import { AccessLogEnabled, JsonLines } from "../../src/observability/LogText.ts"
+import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
 const linesOf = (

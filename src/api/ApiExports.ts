@@ -16,7 +16,7 @@ export {
   KeyState,
   ListedKey,
   NewKey
-} from "./Keys.ts"
+} from "./KeySchemas.ts"
 export {
   Auth,
   ConcurrencyLimit,

@@ -6,7 +6,7 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue, formatChoice } from "../api/Text.ts"
 
-/** How to parse a setting. On failure, `parse` returns the text that follows `Expected ${form}` in the error. */
+/** How to parse a setting. A failed `parse` returns a suffix, perhaps empty, for the message `Expected ${form}`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -17,8 +17,8 @@ export interface Setting<A> {
   readonly name: string
   readonly config: Config.Config<A>
   readonly form: string
-  /** In Markdown. */
-  readonly byDefault: string
+  /** The default, in Markdown, for docs/configuration.md and .env.example. */
+  readonly defaultText: string
   /** In Markdown. */
   readonly meaning: string
 }
@@ -58,20 +58,19 @@ export const list = <A>(form: string, parse: (entry: string) => A | undefined): 
   return { form, parse: (text) => Result.all(entriesOf(text).map(parseEntry)) }
 }
 
-export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (meaning: string): Setting<A> => ({
+export const optional = <A>(name: string, form: Form<A>, defaultText: string) => (meaning: string): Setting<A> => ({
   name,
   config: read(name, form),
   form: form.form,
-  byDefault,
+  defaultText,
   meaning
 })
 
-/** `words` is Markdown to print as the default in docs/configuration.md and .env.example. */
 export const withDefault =
-  <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
+  <A>(name: string, form: Form<A>, value: NoInfer<A>, defaultText = `\`${String(value)}\``) =>
   (meaning: string): Setting<A> => {
-    const setting = optional(name, form, words)(meaning)
-    return { ...setting, config: Config.withDefault(setting.config, byDefault) }
+    const setting = optional(name, form, defaultText)(meaning)
+    return { ...setting, config: Config.withDefault(setting.config, value) }
   }
 
 export const proxies = list(
