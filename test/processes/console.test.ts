@@ -180,6 +180,8 @@ describeConsole((test) => {
       fill: { Name: "narrow", "Expires (UTC), or empty for never": "2020-01-01T00:00" }
     })
     await does({ confirm: "Issue key", seesAlert: "expires at: expected a time in the future" })
+    await does({ fill: { Plan: "enterprise", "Limit per minute": "2", "Limit per day": "1" }, confirm: "Issue key" })
+    await does({ seesAlert: "limits: expected per minute to be at most per day", fill: { Plan: "free" } })
     await does({ fill: { "Expires (UTC), or empty for never": "" }, confirm: "Issue key", dialog: "New secret" })
     const isWhole = "[...document.querySelectorAll('dialog textarea')].every((e) => e.scrollHeight <= e.clientHeight)"
     assert.isTrue(await page.evaluate(isWhole))
