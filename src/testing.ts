@@ -11,7 +11,6 @@ import type { Limits, Plan } from "./api/Plans.ts"
 import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
-import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
@@ -71,7 +70,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
   Effect.flatMap(
     ApiPort.makeHooks([]),
-    (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer, PortMiddleware.layer(hooks)))
+    (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiPort.routes, PortMiddleware.layer(hooks)))
   )
 )
 

@@ -64,6 +64,16 @@ describe("The source files", () => {
     ])
   })
 
+  it("speak of pets and name the service only in the pets' own files, and where the parts are put together", () => {
+    const own =
+      /^(?:pets|test-service|.*migrations)\/|(?:^(?:cli|main|package|testing)|Brand|entry|Clients|Settings|ApiPort)\.ts/
+    const named = /"petstore\/.*?"|Petstore(?:Api|Client|Command)\w*|PETSTORE_\w+/g
+    // `[e]`, because the commands of CONTRIBUTING.md that rename the pets in a copy must not change this pattern.
+    const others = files.filter((file) => /(?<![a-z])p[e]t|P[e]t/.test(codeOf(file).replaceAll(named, "")))
+    const ofPets = /(?:Pets|PetHandlers|PetstoreApi|PetstoreClient)\.ts$/
+    assert.isEmpty(others.filter((file) => !own.test(file) && !ofPets.test(file)))
+  })
+
   it("depend on exact versions of packages", () => {
     const { dependencies, devDependencies } = JSON.parse(codeOf("../package.json"))
     for (const version of Object.values<string>({ ...dependencies, ...devDependencies })) {

@@ -38,7 +38,7 @@ export interface AdminOptions extends ClientOptions {
   readonly token: Secret
 }
 
-const ofKey = (id: string) => ({ "petstore.key.id": id })
+const ofKey = (id: string) => ({ "key.id": id })
 
 /** The request of a change: the key, and the version that it must have. */
 const changeOf = (id: string, { version }: ChangeOptions = {}) => ({

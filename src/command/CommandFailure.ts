@@ -1,5 +1,6 @@
 import { Cause, Config, Console, Exit, Predicate, Schema } from "effect"
 import { CliError, CliOutput } from "effect/cli"
+import * as Brand from "../api/Brand.ts"
 import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
@@ -50,7 +51,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +
-      "Use the command of that version. `petstore keys log` shows what was done."
+      `Use the command of that version. \`${Brand.name} keys log\` shows what was done.`
   }
   const hint = "Start the service, or set PETSTORE_ADMIN_URL to the address of its management port."
   return `${text.replace(/\.?$/, ".")} ${hint}`

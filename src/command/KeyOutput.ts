@@ -1,6 +1,7 @@
-/** Prints the results of `petstore keys` as a table, as text, or as the JSON of the management API. */
+/** Prints the results of the subcommands of `keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
 import { type AuditEntry, wordsOf } from "../api/Audit.ts"
+import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { keyStateOf } from "../api/Keys.ts"
 import { type KeyTotals, type UsageCounts, type UsageHistory, type UsageInterval, usageKinds } from "../api/Usage.ts"
@@ -93,7 +94,7 @@ export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
     `name       ${printable(key.name)}`,
-    `secret     psk_…${key.hint ?? ""}`,
+    `secret     ${keyPrefix}…${key.hint ?? ""}`,
     `version    ${key.version}`,
     `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
     `created    ${formatTime(key.createdAt)}`,

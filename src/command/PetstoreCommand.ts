@@ -1,6 +1,7 @@
 import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
+import * as Brand from "../api/Brand.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
@@ -10,6 +11,8 @@ import { describe } from "../observability/LogText.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
+
+const withExample = (example: string) => Command.withExamples([{ command: `${Brand.name} keys ${example}` }])
 
 /** Asks for confirmation on a TTY. Without a TTY, proceeds without asking. */
 const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boolean) {
@@ -28,7 +31,7 @@ const issue = Command.make(
   })
 ).pipe(
   Command.withDescription("Issue a key and show it, once"),
-  Command.withExamples([{ command: "petstore keys issue --name acme --plan pro --expires-at 2030-12-31" }])
+  withExample("issue --name acme --plan pro --expires-at 2030-12-31")
 )
 
 const list = Command.make(
@@ -179,7 +182,7 @@ const readSecret = Effect.gen(function*() {
   const secret = findSecret(Redacted.value(text)) ?? ""
   if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({
-    message: "The input has no complete secret: expected psk_ and 38 letters and digits, the last 6 of them a checksum"
+    message: `The input has no complete secret: expected ${Brand.keyPrefix} and 38 letters and digits`
   })
 })
 
@@ -204,7 +207,7 @@ const whose = Command.make(
   })
 ).pipe(
   Command.withDescription("Find the key that a leaked secret belongs to. The secret never leaves this machine"),
-  Command.withExamples([{ command: "petstore keys whose < secret.txt" }])
+  withExample("whose < secret.txt")
 )
 
 const keys = Command.make("keys").pipe(
@@ -226,7 +229,7 @@ const importEmbedded = Command.make("import", {}, () =>
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
   )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
-export const petstore = Command.make("petstore").pipe(
-  Command.withDescription("Manage the keys of a running Petstore service, or import its embedded database"),
+export const command = Command.make(Brand.name).pipe(
+  Command.withDescription(`Manage the keys of a running ${Brand.title} service, or import its embedded database`),
   Command.withSubcommands([keys, importEmbedded])
 )

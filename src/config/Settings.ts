@@ -1,6 +1,7 @@
 /** Every setting of the service. A test checks that docs/configuration.md lists the same settings. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
 import * as Setting from "./Setting.ts"
 import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
@@ -13,7 +14,7 @@ const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, stri
 const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
 const port = wholeNumber(0, 65_535)
 const hostNames = list(
-  "host names like petstore.internal, separated by commas",
+  "host names like api.internal, separated by commas",
   (entry) => /^\w(?:[\w.-]*\w)?\.?$/.test(entry) ? entry : undefined
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
@@ -186,5 +187,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** The `petstore` command as the log shows it: through npm in a checkout, where this file is TypeScript. */
-export const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
+/** The command as the log shows it: through npm in a checkout, where this file is TypeScript. */
+export const command = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
+import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
@@ -17,10 +18,10 @@ type Result<Operation> = Effect.Effect<
 
 /** Says what the request has in place of an API key as bearer token. */
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
-  if (secret !== undefined) {
-    return new InvalidApiKey({ message: "An admin token works only on the management port. Send an API key: psk_…" })
-  }
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
+  if (secret !== undefined) {
+    return new InvalidApiKey({ message: `An admin token works only on the management port. ${missing.message}` })
+  }
   const found = /^bearer$/i.test(authorization)
     ? "Authorization: Bearer without a key"
     : authorization !== ""
@@ -42,7 +43,7 @@ export const layer = Layer.effect(
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
-        if (secret === undefined || secret.startsWith("adm_")) return Effect.fail(rejectionOf(request, secret))
+        if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
         const onReject = (rejection: string, keyId = "none") =>
           void (context.rejection = { keyId, rejection, address: clientAddress(request) })
         return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {

@@ -1,12 +1,13 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 
 export const paths = ["/", "/openapi.json", "/docs"]
 
-const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
+const links = { docs: "/docs", openapi: "/openapi.json", [Brand.collection]: `/v1/${Brand.collection}` }
 
 const root = HttpRouter.add(
   "GET",
@@ -15,7 +16,7 @@ const root = HttpRouter.add(
     const headers = { vary: "Accept" }
     return request.headers.accept?.includes("text/html") === true
       ? HttpServerResponse.redirect(links.docs, { headers })
-      : HttpServerResponse.jsonUnsafe({ name: "Petstore", links }, { headers })
+      : HttpServerResponse.jsonUnsafe({ name: Brand.title, links }, { headers })
   })
 )
 

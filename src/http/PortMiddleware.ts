@@ -4,6 +4,7 @@
  */
 import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
@@ -77,7 +78,7 @@ export const layer = (hooks: PortHooks) =>
           const context = makeRequestContext(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
           const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
-          if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
+          if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
           // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: Effect's server resets
           // the fiber's context after each request.

@@ -15,13 +15,14 @@ import { GracefulShutdown } from "../http/GracefulShutdown.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
 import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
+import { gauge } from "../observability/Metrics.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
 
-const ready = Metric.gauge("petstore_ready", { description: "1 while the database responds within a second, else 0." })
+const ready = gauge("ready", "1 while the database responds within a second, else 0.")
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 

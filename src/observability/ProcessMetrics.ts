@@ -2,6 +2,7 @@
 import { Effect, Function, Layer, Metric, Schedule } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
+import * as Brand from "../api/Brand.ts"
 import { Settings } from "../config/Settings.ts"
 
 export const { version: serviceVersion }: { readonly version: string } = JSON.parse(
@@ -40,7 +41,7 @@ export const layer = (schemaVersion: number) =>
     const versions = { node, revision, schema_version: String(schemaVersion), version: serviceVersion }
     const [s, bytes] = [{ unit: "s" }, { unit: "By" }]
     const registered = [
-      gauge("petstore_build_info", "Versions of the service, its build and Node.", versions, () => 1),
+      gauge(`${Brand.name}_build_info`, "Versions of the service, its build and Node.", versions, () => 1),
       counter("process_cpu_seconds_total", "CPU time.", s, () => (cpuUsage().user + cpuUsage().system) / 1e6),
       gauge("process_start_time_seconds", "Start time in Unix seconds.", s, () => performance.timeOrigin / 1_000),
       gauge("process_resident_memory_bytes", "Resident memory.", bytes, memoryUsage.rss),

@@ -3,11 +3,12 @@
  * caller has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
+import * as Brand from "../api/Brand.ts"
 import type { Limits } from "../api/Plans.ts"
 import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
 import { type Caller, isKey } from "./RateLimiter.ts"
 
-export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
+export const keyOf = (caller: Caller): string => `${Brand.name}:limits:${caller}`
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }

@@ -73,12 +73,10 @@ describe("The service", () => {
         return response.status
       }
       yield* Effect.promise(async () => {
-        // Boundaries: one request for each possible error.
         assert.isAbove(boundaries.length, 40)
         assert.sameMembers([...new Set(boundaries.map(({ operationId }) => operationId))], Object.keys(responses))
         for (const request of boundaries) await check(request)
 
-        // Random: valid and invalid requests, ten at a time.
         const batches = fc.array(fc.oneof(valid, invalid), { minLength: 10, maxLength: 10 })
         const random = fc.asyncProperty(batches, async (batch) => {
           await Promise.all(batch.map(check))

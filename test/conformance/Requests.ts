@@ -4,11 +4,9 @@ import * as fc from "fast-check"
 // oxlint-disable-next-line typescript/no-explicit-any -- the generator reads any JSON document, without types
 export type Json = { readonly [key: string]: any }
 
-/** A generated request to the service. */
 export interface Request {
   readonly operationId: string
   readonly method: string
-  /** The path and the query. */
   readonly target: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | undefined
@@ -109,11 +107,8 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
   )
   const broken = operations.flatMap((operation) => operation.broken)
   return {
-    /** The documented responses of each operation. */
     responses: Object.fromEntries(operations.map(({ operationId, responses }) => [operationId, responses])),
-    /** Generates any valid request. */
     valid: fc.oneof(...operations.map((operation) => operation.valid)),
-    /** Generates any request with one error. */
     invalid: fc.oneof(...broken),
     /** One request for each possible error. */
     boundaries: broken.flatMap((request) => fc.sample(request, { seed: 1, numRuns: 1 }))

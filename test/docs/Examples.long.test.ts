@@ -16,7 +16,6 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Service = Effect.Success<ReturnType<typeof startService>>
 
-/** The programs that run the languages of the blocks. test/package runs the TypeScript blocks. */
 const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
   sh: ["bash", "-eu", "-o", "pipefail"],
   js: [process.execPath],
@@ -27,7 +26,6 @@ const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
 const shapeOf = (json: string): unknown =>
   JSON.parse(json, (name, value: unknown) => typeof value === "number" && name !== "status" ? "a number" : value)
 
-/** Asserts that the output has the status, the headers and the shape of the body that the page shows. */
 const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
   if (expected.language === "json") return assert.deepStrictEqual(shapeOf(actual), shapeOf(expected.code), place)
   const parse = (text: string) => {

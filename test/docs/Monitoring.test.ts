@@ -13,7 +13,6 @@ const page = readPage("docs/monitoring.md")
 /** Series by their selector, as values of one sample a minute in the notation of promtool. */
 type Series = Readonly<Record<string, string>>
 
-/** A series of one process. */
 const of = (name: string, labels = "", instance = "a"): string =>
   `${name}{job="petstore", instance="${instance}"${labels}}`
 
@@ -28,14 +27,12 @@ const failedLogins = of("petstore_admin_authentication_failures_total", `, code=
 const version = (name: string, instance: string) => of("petstore_build_info", `, version="${name}"`, instance)
 const versions = (other: string): Series => ({ [version("1.0.0", "a")]: "1x40", [version(other, "b")]: "1x40" })
 
-/** A histogram in which all requests take between two bounds. */
 const histogram = (name: string, lower: string, upper: string): Series => ({
   [of(`${name}_bucket`, `, le="${lower}"`)]: "0x30",
   [of(`${name}_bucket`, `, le="${upper}"`)]: "0+60x30",
   [of(`${name}_bucket`, `, le="+Inf"`)]: "0+60x30"
 })
 
-/** A series that has the values of `fires` or of `isSilent`. */
 const values = (series: string, ...each: readonly [fires: string, isSilent: string]) =>
   each.map((samples) => ({ [series]: samples })) as [Series, Series]
 
@@ -73,7 +70,6 @@ const cases: ReadonlyArray<
   ["PetstoreLogLinesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]
 
-/** Writes a file of promtool and runs a command on it. */
 const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, content: object) {
   const file = join(yield* temporaryDirectory, "file.yaml")
   writeFileSync(file, stringify(content))

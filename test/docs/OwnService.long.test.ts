@@ -1,4 +1,3 @@
-/** Runs the commands of CONTRIBUTING.md that make another service of this one, in a copy. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { cpSync, symlinkSync } from "node:fs"
@@ -10,14 +9,12 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 it.live("A copy with renamed pets compiles and passes the suites of the contract, the stores and the client", () =>
   Effect.gen(function*() {
     const copy = yield* temporaryDirectory
-    const block = codeBlocks(readPage("CONTRIBUTING.md")).find(({ code }) => code.startsWith("rename="))
+    const { code } = codeBlocks(readPage("CONTRIBUTING.md")).find(({ code }) => code.startsWith("rename=")) ??
+      assert.fail()
     const files = yield* run(root, "git", ["ls-files", "--cached", "--others", "--exclude-standard"])
     for (const file of files.trim().split("\n")) cpSync(join(root, file), join(copy, file))
     symlinkSync(join(root, "node_modules"), join(copy, "node_modules"))
-    yield* run(copy, "bash", [
-      "-ec",
-      `git init -q; git add -A\n${block?.code ?? assert.fail("There is no such block")}`
-    ])
+    yield* run(copy, "bash", ["-ec", `git init -q; git add -A\n${code}`])
     assert.match(yield* run(copy, "ls", ["src/orders"]), /^SqlOrderRepository\.ts$/m)
     yield* run(copy, process.execPath, ["node_modules/typescript/bin/tsc"])
     const suites = ["test/api", "test/orders", "test/client", "test/http/Contract.test.ts"]

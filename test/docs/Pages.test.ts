@@ -15,7 +15,6 @@ import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Doc
 
 const withoutCode = (text: string): string => text.replaceAll(/^ *```.*?^ *```$/gms, "").replaceAll(/`[^`\n]*`/g, "``")
 
-/** Whether a link of a page leads to no file or to no heading of a file. */
 const isBroken = (document: string, link: string): boolean => {
   if (/^https?:/.test(link)) return false
   const [file = "", anchor] = link.split("#")

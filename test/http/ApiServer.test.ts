@@ -1,4 +1,3 @@
-/** Responses of the API port over sockets: client errors, headers, shutdown, CORS and pipelining. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Ref } from "effect"
 import { OpenApi } from "effect/http-api"
@@ -20,11 +19,9 @@ const keepAlive = "Connection: keep-alive"
 const request = (line: string, fields = ["KEY"], body = "") =>
   message(`${line} HTTP/1.1`, ["Host: localhost", "Connection: close", ...fields], body)
 
-/** Returns a request to create a pet, after which the connection stays open. */
 const create = (body: string, fields = ["KEY", json]) =>
   message("POST /v1/pets HTTP/1.1", ["Host: localhost", `Content-Length: ${body.length}`, ...fields], body)
 
-/** Returns a request to create a pet, after which the service closes the connection. */
 const post = (fields: ReadonlyArray<string>, body: string) => create(body, ["Connection: close", "KEY", ...fields])
 
 const pet = `{"name":"a","categoryId":12}`
@@ -42,11 +39,10 @@ const deprecated = {
   sunset: "Thu, 05 Dec 2030 00:00:00 GMT",
   link: `</v1/pets>; rel="successor-version"`
 }
-/** An unsupported method has the headers of the only operation of its path. */
-const deprecatedPath = Object.keys(paths["/pets/{petId}"] ?? {}).length === 1 ? deprecated : {}
 
 const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
+const listFrom = (origin: string) => request("GET /v1/pets", ["KEY", `Origin: ${origin}`])
 const preflight = [fromShop, "Access-Control-Request-Method: POST"]
 const allowed = (origin: string | null) => ({ "vary": "Origin", "access-control-allow-origin": origin })
 const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
@@ -54,7 +50,6 @@ const accepted = { "access-control-allow-methods": ofPets.allow, "access-control
 const exposed = "Deprecation, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Sunset, " +
   "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Scope, X-Request-Id"
 const chargedToKey = { "x-ratelimit-scope": "key", "x-ratelimit-remaining": "59" }
-const readable = { "access-control-expose-headers": exposed }
 const listAs = (credential: string) => request("GET /v1/pets", [`Authorization: ${credential}`])
 const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
 const invalidToken = { "www-authenticate": `Bearer error="invalid_token"` }
@@ -72,11 +67,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["parameters that the service does not know", request("GET /v1/pets?Limit=0&status[]=none")],
     ["an ignored upgrade", request("GET /v1/pets", ["Connection: Upgrade", "Upgrade: websocket", "KEY"])],
     ["the OpenAPI document", request("GET /openapi.json", [])],
-    ["a page of an allowed origin", request("GET /v1/pets", ["KEY", `Origin: ${other}`]), {
-      ...allowed(other),
-      ...readable
-    }],
-    ["a page of another origin", request("GET /v1/pets", ["KEY", "Origin: https://a.example"]), allowed(null)]
+    ["a page of an allowed origin", listFrom(other), { ...allowed(other), "access-control-expose-headers": exposed }],
+    ["a page of another origin", listFrom("https://a.example"), allowed(null)]
   ],
   "201": [
     ["an upgrade with a body", post([json, "Connection: Upgrade", "Upgrade: x"], pet)],
@@ -102,7 +94,6 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a malformed header", request("GET /v1/pets", ["Bad Header: 1"]), {}, "(method, URL encoding or a header)"],
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
-    ["a comma in JSON", post([json], `{"name":"a",}`), {}, "(Expected double-quoted property name at position 12)."],
     ["an invalid idempotency key", post([json, "Idempotency-Key: a b"], pet), {}, keyForm],
     ["a fragment", request("GET /v1/pets/1#a")],
     ["no Host", message("GET /v1/pets HTTP/1.1", [])],
@@ -122,12 +113,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a key alone", listAs("psk_x"), {}, "Found Authorization without Bearer. Send"],
     ["an empty variable", listAs("Bearer "), {}, "Found Authorization: Bearer without"],
     ["Basic", listAs("Basic eA=="), {}, "Found Authorization without Bearer. Send"],
-    [
-      "another header",
-      request("GET /v1/pets", ["X-API-Key: psk_x"]),
-      {},
-      "Found X-API-Key. Send an API key as a bearer"
-    ],
+    ["another header", request("GET /v1/pets", ["X-API-Key: psk_x"]), {}, "Found X-API-Key. Send an API key as a"],
     ["a key in the URL", request("GET /v1/pets?api_key=psk_x", []), {}, "Found a key in the URL, which logs can show."]
   ],
   "401 invalid_api_key": [
@@ -148,17 +134,12 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "405 method_not_allowed": [
     ["TRACE", request("TRACE /v1/pets", []), ofPets],
     ["CONNECT", request("CONNECT localhost:80", []), ofServer],
-    [
-      "an unknown method",
-      request("BREW /v1/pets", []),
-      ofServer,
-      `BREW is not allowed here. Use one of ${ofServer.allow}.`
-    ],
+    ["an unknown method", request("BREW /v1/pets", []), ofServer, `BREW is not allowed here. Use one of`],
     ["DELETE", request("DELETE /v1/pets/1"), ofPet, `DELETE is not allowed here. Use one of ${ofPet.allow}.`],
     ["PATCH with a key", request("PATCH /v1/pets"), ofPets],
     ["PUT without a key", request("PUT /v1/pets", []), ofPets],
     ["PUT of a document", request("PUT /openapi.json", []), ofPage],
-    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), { ...ofPet, ...deprecatedPath }]
+    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), ofPet]
   ],
   "413 payload_too_large": [
     ["a large body of another type", request("POST /v1/pets", ["KEY", "Content-Type: a/b", "Content-Length: 16385"])],
@@ -220,25 +201,25 @@ describe("ApiServer", () => {
   }))
 
   layer(service(slowStore))((it) => {
-    it.effect("responds to pipelined requests in order, after errors and before a client error (RFC 9112 §9.3.2)", () =>
+    it.effect("responds to pipelined requests in order, whatever they get, and to a client that half-closes (RFC 9112)", () =>
       Effect.gen(function*() {
         const { send } = yield* Service
-        const last = [
-          ["garbage\r\n\r\n", 400],
-          [request("BREW /"), 405],
-          [request("GET /v1/pets", ["KEY", "Expect: tea"]), 417],
-          [request("CONNECT localhost:1"), 405],
-          [request("GET /v1/pets", []), 401]
+        const invalid = (fields: Array<string>) => create(`{"name":1,"categoryId":1}`, fields) + post([json], pet)
+        const pipelines = [
+          [invalid([]), 401, 201],
+          [invalid([json]), 401, 201],
+          [invalid(["KEY"]), 415, 201],
+          [invalid(["KEY", json]), 400, 201],
+          [create(pet) + "garbage\r\n\r\n", 201, 400],
+          [create(pet) + request("BREW /"), 201, 405],
+          [create(pet) + request("GET /v1/pets", ["KEY", "Expect: tea"]), 201, 417],
+          [create(pet) + request("CONNECT localhost:1"), 201, 405],
+          [create(pet) + request("GET /v1/pets", []), 201, 401],
+          [create(pet).repeat(2) + "garbage\r\n\r\n", 201, 201, 400]
         ] as const
-        const errors = [[401, []], [401, [json]], [415, ["KEY"]], [400, ["KEY", json]]] as const
-        for (const [status, fields] of errors) {
-          const response = yield* send(create(`{"name":1,"categoryId":1}`, [...fields]) + post([json], pet))
-          assert.deepStrictEqual(statusesOf(response), [status, 201])
-        }
-        for (const [bytes, status] of last) {
-          assert.deepStrictEqual(statusesOf(yield* send(create(pet) + bytes)), [201, status])
-        }
-        assert.deepStrictEqual(statusesOf(yield* send(create(pet).repeat(2) + "garbage\r\n\r\n")), [201, 201, 400])
+        for (const [bytes, ...codes] of pipelines) assert.deepStrictEqual(statusesOf(yield* send(bytes)), [...codes])
+        const halfClosed = yield* send(create(pet).repeat(2), { halfCloses: true })
+        assert.deepStrictEqual(statusesOf(halfClosed), [201, 201])
         // The list has the pet of the create before it, and not of the one after it.
         const [first, second] = [randomUUID(), randomUUID()].map((name) => `{"name":"${name}","categoryId":1}`)
         const list = "GET /v1/pets?limit=100 HTTP/1.1"
@@ -246,15 +227,6 @@ describe("ApiServer", () => {
         assert.include(before.text.split("HTTP/1.1 200")[1], first?.slice(1, -1))
         const after = yield* send(message(list, ["Host: localhost", "KEY"]) + post([json], second ?? ""))
         assert.notInclude(after.text.split("HTTP/1.1 201")[0], second?.slice(1, -1))
-      }))
-
-    it.effect("responds to a client that half-closes after its requests", () =>
-      Effect.gen(function*() {
-        const { send } = yield* Service
-        for (const statuses of [[201], [201, 201]]) {
-          const response = yield* send(create(pet).repeat(statuses.length), { halfCloses: true })
-          assert.deepStrictEqual(statusesOf(response), statuses)
-        }
       }))
 
     it.effect("responds to an invalid body with an error of its request, charged to the key and not to the address", () =>
@@ -273,8 +245,7 @@ describe("ApiServer", () => {
         ], { concurrency: "unbounded" })
         assert.deepStrictEqual(responses.map(({ status }) => status), [400, 400, 400, 400, 413])
         for (const { headers, status, text } of responses) {
-          assert.strictEqual(headers.get("x-request-id"), "mine")
-          assert.strictEqual(headers.get("x-ratelimit-limit"), "2000000000")
+          assert.include(Object.fromEntries(headers), { "x-request-id": "mine", "x-ratelimit-limit": "2000000000" })
           assert.strictEqual(JSON.parse(text).status, status)
         }
         assert.strictEqual(yield* address, before - 1)
@@ -299,19 +270,18 @@ describe("ApiServer", () => {
         const { call } = yield* Service
         const name = "x-request-id"
         const idOf = (id: string) =>
-          Effect.map(call("/v1/pets", { headers: { [name]: id } }), ({ headers }) => headers.get(name) ?? "")
+          Effect.map(call("/v1/pets", { headers: { [name]: id } }), ({ headers }) => headers.get(name))
         for (const id of ["a", "x".repeat(64), "a.b:c_d-1"]) assert.strictEqual(yield* idOf(id), id)
         const secrets = [`psk_${"a".repeat(38)}`, `id:ADM_${"b".repeat(32)}`]
         const generated = yield* Effect.forEach(["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9", ...secrets], idOf)
-        for (const id of generated) assert.match(id, /^[0-9a-f-]{36}$/)
+        for (const id of generated) assert.match(String(id), /^[0-9a-f-]{36}$/)
         assert.strictEqual(new Set(generated).size, generated.length)
       }))
 
     it.effect("sends no CORS headers unless origins are configured", () =>
       Effect.gen(function*() {
-        const { call } = yield* Service
         for (const method of ["GET", "OPTIONS"]) {
-          const { headers } = yield* call("/v1/pets", { method, headers: { origin: "https://shop.example" } })
+          const { headers } = yield* (yield* Service).call("/v1/pets", { method, headers: { origin: shop } })
           for (const name of headers.keys()) assert.notMatch(name, /^(access-control-|vary)/)
         }
       }))
@@ -330,16 +300,14 @@ describe("ApiServer", () => {
     }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: shop }))))
 })
 
-const draining = service(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true)))
-
-it.effect.each(["KEY", "X: 1", "Bad Header: 1"])(
-  "A draining service closes each connection after its response, to %s",
-  (field) =>
-    Effect.gen(function*() {
-      const response = yield* (yield* Service).send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
-      assert.strictEqual(response.headers.get("connection"), "close")
-    }).pipe(Effect.provide(draining))
-)
+it.effect("A draining service closes each connection after its response", () =>
+  Effect.gen(function*() {
+    const { send } = yield* Service
+    for (const field of ["KEY", "X: 1", "Bad Header: 1"]) {
+      const { headers } = yield* send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
+      assert.strictEqual(headers.get("connection"), "close", field)
+    }
+  }).pipe(Effect.provide(service(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true))))))
 
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 

@@ -1,4 +1,3 @@
-/** Tests the slots of the operations that run at once. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Metric, Redacted, Stream } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"

@@ -41,11 +41,8 @@ it.effect("An error of the API that dies is a logged 500, and not its own status
   return Effect.gen(function*() {
     const client = yield* HttpClient.HttpClient
     const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
-    const get = HttpClientRequest.bearerToken(
-      HttpClientRequest.get("http://petstore.test/v1/pets/1"),
-      Redacted.value(key)
-    )
-    const response = yield* client.execute(get)
+    const get = HttpClientRequest.get("http://petstore.test/v1/pets/1")
+    const response = yield* client.execute(HttpClientRequest.bearerToken(get, Redacted.value(key)))
     assert.strictEqual(response.status, 500)
     assert.include(yield* response.text, "internal_error")
     const texts = ["The request failed", "from a defect", `"requestId":"${response.headers["x-request-id"]}"`]

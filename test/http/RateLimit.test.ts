@@ -1,4 +1,3 @@
-/** Tests the rate limits of SPEC §8 over a socket: statuses, bodies and headers. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
@@ -13,7 +12,6 @@ import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { message, openConnections, type ReceivedResponse } from "../support/Sockets.ts"
 
-/** The status and the headers of SPEC §8. */
 const limitsOf = ({ headers, status }: ReceivedResponse) => ({
   status,
   limit: headers.get("x-ratelimit-limit"),
@@ -120,17 +118,10 @@ describe("Rate limits", () => {
         }
       }))
     )
-    const usage = Layer.effect(
-      KeyUsage,
-      Effect.map(KeyUsage, (others) => ({ ...others, count: (_, kind) => void events.push(kind) }))
-    )
-    const audit = Layer.effect(
-      AuditLog,
-      Effect.map(AuditLog, (others) => ({
-        ...others,
-        recordBan: ({ until }) => Effect.sync(() => events.push(`ban until ${until}`))
-      }))
-    )
+    const add = (event: string) => void events.push(event)
+    const usage = Layer.effect(KeyUsage, Effect.map(KeyUsage, (own) => ({ ...own, count: (_, kind) => add(kind) })))
+    const recordBan: AuditLog["Service"]["recordBan"] = ({ until }) => Effect.sync(() => add(`ban until ${until}`))
+    const audit = Layer.effect(AuditLog, Effect.map(AuditLog, (own) => ({ ...own, recordBan })))
     return Effect.gen(function*() {
       const { call, newKey, port } = yield* Service
       const bytes = message("GET /v1/pets HTTP/1.1", ["Host: x", `Authorization: Bearer ${yield* newKey}`])

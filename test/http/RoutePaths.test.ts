@@ -1,4 +1,3 @@
-/** Tests what the paths of a contract allow, and which operations of a path are deprecated. */
 import { assert, it } from "@effect/vitest"
 import { Context } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"

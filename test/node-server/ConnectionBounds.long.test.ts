@@ -1,4 +1,3 @@
-/** Tests over sockets the bounds on idle and slow clients. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect } from "effect"
 import { assertError } from "../support/Assertions.ts"

@@ -18,7 +18,6 @@ import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 
-/** The root's package.json. */
 const manifest = JSON.parse(readPage("package.json"))
 const { dependencies: { effect }, devDependencies } = manifest
 
@@ -69,7 +68,6 @@ const makeExamples = Effect.gen(function*() {
 })
 const Examples = Context.Service<Effect.Success<typeof makeExamples>>("test/package/Examples")
 
-/** Compiles the files of a project with the options of a strict user. */
 const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
   const tsconfig = { compilerOptions: { ...options, ...own }, include }
@@ -78,7 +76,6 @@ const compile = (project: string, include: ReadonlyArray<string>, own: object, c
   return runNode(project, [join(manifest, "../bin/tsc"), "-p", "."])
 }
 
-/** Bundles a module for browsers into one file that imports nothing. */
 const bundleForBrowser = (input: string) =>
   Effect.promise(async () => {
     const bundle = await rolldown({ input, platform: "browser", external: [] })

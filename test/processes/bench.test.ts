@@ -1,4 +1,3 @@
-/** Tests that the servers that the bench compares do the same work and send the same responses. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFile } from "node:child_process"

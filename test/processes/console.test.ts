@@ -1,16 +1,7 @@
-/** Tests the console in Chromium, as an operator uses it, and its protection against other pages. */
 import { assert } from "@effect/vitest"
 import axe from "axe-core"
 import type { Page } from "playwright-core"
-import {
-  aliceToken,
-  callAdmin,
-  callApi,
-  describeConsole,
-  openConsole,
-  openSignedIn,
-  readToken
-} from "../support/ConsolePage.ts"
+import { callAdmin, callApi, describeConsole, openConsole, openSignedIn, tokens } from "../support/ConsolePage.ts"
 import { adminToken } from "../support/Process.ts"
 
 /** Asserts that the page breaks no rule of axe and is not wider than its window: light and wide, dark and narrow. */
@@ -38,9 +29,12 @@ describeConsole((test) => {
 
     const name = `<img src=x onerror="document.title='owned'">`
     const entries = { Name: name, Plan: "enterprise", "Limit per minute": "5", "Limit per day": "100" }
-    await does({ press: "Issue key", fill: entries })
+    const wrong = { ...entries, "Limit per day": "1" }
+    await does({ press: "Issue key", fill: wrong, confirm: "Issue key", seesAlert: "limits: expected per minute" })
+    await does({ fill: entries })
     await assertAccessible(page)
     await does({ confirm: "Issue key", dialog: "New secret" })
+    await assertAccessible(page)
     const secret = await readSecret()
     assert.match(secret, /^psk_\w{38}$/)
     await does({ confirm: "Done", follow: name, heading: `${name} active`, sees: "at most 0 a minute" })
@@ -55,7 +49,6 @@ describeConsole((test) => {
       { sees: "Banned." },
       { follow: "Keys", select: { state: "banned" }, sees: "1 on this page" },
       { follow: name, press: "Lift ban", misses: "Banned." },
-      // This service has no Redis.
       { sees: /was lifted only in the process that responded/ },
       // The used requests stay used after the change.
       { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" },
@@ -118,7 +111,7 @@ describeConsole((test) => {
 
   test("shows what another operator changed meanwhile, changes nothing, and keeps the input", async (service) => {
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "\u202eemca", plan: "free" })
-    const { does, page } = await openSignedIn(service, `#/keys/${id}`, aliceToken)
+    const { does, page } = await openSignedIn(service, `#/keys/${id}`, tokens.alice)
     assert.strictEqual(await page.locator("h1 bdi").textContent(), "\u202eemca")
     /** Changes the plan while a dialog is open. The page reads the key every 3 seconds, which must not help. */
     const changePlan = async (plan: string): Promise<void> => {
@@ -151,41 +144,18 @@ describeConsole((test) => {
     )
   })
 
-  test("filters the audit log by key and period, and shows times beyond a day as they are", async (service) => {
+  test("filters the audit log by key and period, which its URL has", async (service) => {
     const { id } = await callAdmin(service, "POST", "/keys", { name: "audited", plan: "free" })
-    await callAdmin(service, "POST", "/keys", { name: "unaudited", plan: "free", expiresAt: "2100-01-02T03:04:00Z" })
+    await callAdmin(service, "POST", "/keys", { name: "unaudited", plan: "free" })
     const { does, page } = await openSignedIn(service, "#/audit")
     await does({ seesLink: "unaudited" })
-    await page.getByLabel("Key id").fill(id)
-    await does({ key: "Enter", sees: "1 on this page", missesLink: "unaudited" })
-    const setPeriod = async (since: string, until: string): Promise<void> => {
-      await page.getByLabel("From").fill(since)
-      await page.getByLabel("Before").fill(until)
-      await page.getByRole("button", { name: "Search" }).click()
+    for (const [label, text] of [["Key id", id], ["From", "2026-01-01"], ["Before", "2026-01-02"]]) {
+      await page.getByLabel(label).fill(text)
     }
-    await setPeriod("2026-01-01", "2026-01-02")
-    await does({ sees: "Nothing was found." })
+    await does({ press: "Search", sees: "Nothing was found." })
     assert.include(page.url(), `key=${id}&since=2026-01-01&until=2026-01-02`)
-    await setPeriod("2026-01-01", "2100-01-02")
-    await does({ sees: "1 on this page" })
-    await does({ follow: "Keys", seesLink: "unaudited" }, { follow: "unaudited", sees: "2100-01-02 03:04 UTC" })
-    assert.match(await page.locator("dd time").first().innerText(), /^(just now|\d+ s ago)$/)
-  })
-
-  test("shows a whole secret in a narrow window, and names fields as the form does", async (service) => {
-    const { does, page } = await openSignedIn(service)
-    await page.setViewportSize({ width: 390, height: 800 })
-    await does({
-      press: "Issue key",
-      fill: { Name: "narrow", "Expires (UTC), or empty for never": "2020-01-01T00:00" }
-    })
-    await does({ confirm: "Issue key", seesAlert: "expires at: expected a time in the future" })
-    await does({ fill: { Plan: "enterprise", "Limit per minute": "2", "Limit per day": "1" }, confirm: "Issue key" })
-    await does({ seesAlert: "limits: expected per minute to be at most per day", fill: { Plan: "free" } })
-    await does({ fill: { "Expires (UTC), or empty for never": "" }, confirm: "Issue key", dialog: "New secret" })
-    const isWhole = "[...document.querySelectorAll('dialog textarea')].every((e) => e.scrollHeight <= e.clientHeight)"
-    assert.isTrue(await page.evaluate(isWhole))
-    await assertAccessible(page)
+    await page.getByLabel("Before").fill("2100-01-02")
+    await does({ press: "Search", sees: "1 on this page", missesLink: "unaudited" })
   })
 
   test("finds the key of a secret with a URL that contains only the secret's hash", async (service) => {
@@ -209,7 +179,7 @@ describeConsole((test) => {
     const limits = { perMinute: 1, perDay: 1 }
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "banned", plan: "enterprise", limits })
     await callApi(service, key, 9)
-    const { does, page } = await openSignedIn(service, `#/keys/${id}`, readToken)
+    const { does, page } = await openSignedIn(service, `#/keys/${id}`, tokens.board)
     await does({ sees: "Banned." })
     const buttons = async () => (await page.getByRole("button").allInnerTexts()).toSorted()
     assert.deepStrictEqual(await buttons(), ["Refresh", "Sign out"])
@@ -232,9 +202,6 @@ describeConsole((test) => {
       { select: { order: "most allowed, last day" }, firstRow, sees: "requests in the last day" }
     )
     await assertAccessible(page)
-    // The list of keys has another URL.
-    await does({ search: "busy", sees: "1 on this page" })
-    assert.include(page.url(), "#/keys?search=busy")
   })
 
   test("keeps the filter and the position of a list in its URL, and the token only in memory", async (service) => {

@@ -16,11 +16,9 @@ import { freePort } from "../support/Temporary.ts"
 
 const read = (file: string): string => readPage(`deploy/ha/${file}`)
 
-/** The settings in a text, without its comments. */
 const settingsIn = (text: string): Readonly<Record<string, string>> =>
   Object.fromEntries([...text.matchAll(/^(\w+)\s*=\s*'?(.*?)'?$/gm)].map(([, name, value]) => [name, value]))
 
-/** A primary and two standbys with the settings of `postgresql.conf`. */
 const startPostgres = Effect.gen(function*() {
   const { listen_addresses: _, ...settings } = settingsIn(read("postgresql.conf"))
   const run = (name: string, primaryPort?: number) => Postgres.run({ ...settings, cluster_name: name }, primaryPort)
@@ -36,7 +34,6 @@ const startPostgres = Effect.gen(function*() {
   return [primary, yield* run("postgres-2", primary.port), yield* run("postgres-3", primary.port)] as const
 })
 
-/** A Redis master with two replicas, and three sentinels with the settings of `sentinel.conf`. */
 const startRedis = Effect.gen(function*() {
   const [master, ...replicas] = [yield* Redis.run, yield* Redis.run, yield* Redis.run]
   yield* master.start
@@ -53,7 +50,6 @@ const deploy = Effect.gen(function*() {
   const { master, sentinels } = yield* startRedis
   const primaryPort = yield* freePort
   const ports = { postgres: [primary, ...standbys].map(({ port }) => port), sentinel: sentinels }
-  /** Puts the addresses on this machine in place of those in a file. */
   const place = (text: string): string =>
     text.replaceAll(
       /(postgres|sentinel)-(\d):\d+/g,

@@ -63,26 +63,22 @@ describe("The service on the embedded database", () => {
     }))
 
   const kills = Number(process.env.KILLS ?? 2)
-  it.live(
-    "stores every acknowledged pet once when it is killed under load, as often as KILLS says",
-    () =>
-      Effect.gen(function*() {
-        const DATA_DIR = yield* dataDirectory
-        const killUnderLoad = Effect.gen(function*() {
-          const service = yield* start({ DATA_DIR })
-          const { key } = yield* issue(service)
-          const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
-          yield* until(() => Load.acknowledged(load.outcomes).length > 0)
-          yield* Effect.sleep(randomInt(400))
-          yield* stop(service, "SIGKILL")
-          yield* load.stop
-          return load.outcomes
-        })
-        const outcomes = yield* Effect.replicateEffect(Effect.scoped(killUnderLoad), kills)
-        yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR))
-      }),
-    60_000 + kills * 20_000
-  )
+  it.live("stores each acknowledged pet once, killed KILLS times under load", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* dataDirectory
+      const killUnderLoad = Effect.gen(function*() {
+        const service = yield* start({ DATA_DIR })
+        const { key } = yield* issue(service)
+        const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
+        yield* until(() => Load.acknowledged(load.outcomes).length > 0)
+        yield* Effect.sleep(randomInt(400))
+        yield* stop(service, "SIGKILL")
+        yield* load.stop
+        return load.outcomes
+      })
+      const outcomes = yield* Effect.replicateEffect(Effect.scoped(killUnderLoad), kills)
+      yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR))
+    }), 60_000 + kills * 20_000)
 
   it.live("logs each request once, without its secret, up to the last before a shutdown", () =>
     Effect.gen(function*() {

@@ -1,4 +1,3 @@
-/** Tests the metrics of a process, and its log without requests. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
@@ -61,7 +60,6 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   ["nodejs_gc_duration_seconds_total", 0, 60]
 ]
 
-/** The metrics of a process with PostgreSQL and Redis, and of one with neither of them. */
 class Texts extends Context.Service<Texts, ReadonlyArray<string>>()("test/processes/metrics/Texts") {
   static readonly layer = Layer.effect(
     Texts,
@@ -101,9 +99,8 @@ describe.skipIf(skip)("The metrics of a process", () => {
         const lines = texts.join("\n").split("\n")
         const exposed = lines.flatMap((line) => /^# TYPE (\w+)/.exec(line)?.[1] ?? [])
         assert.sameMembers([...new Set(exposed)], [...Prometheus.described])
-        for (
-          const [, cell = "", kind, labels = ""] of Prometheus.rows.filter(([, cell]) => cell?.startsWith("`petstore"))
-        ) {
+        const rows = Prometheus.rows.filter(([, cell]) => cell?.startsWith("`petstore"))
+        for (const [, cell = "", kind, labels = ""] of rows) {
           const name = cell.replaceAll("`", "")
           assert.include(lines, `# TYPE ${name} ${kind}`)
           const samples = lines.filter((line) => Prometheus.metricsIn(line.split("{")[0] ?? "").has(name))

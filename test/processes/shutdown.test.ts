@@ -7,18 +7,7 @@ import * as Balancer from "../support/Balancer.ts"
 import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
-import {
-  issue,
-  metricsOf,
-  portOf,
-  send,
-  serve,
-  start,
-  stop,
-  until,
-  untilListening,
-  untilTrue
-} from "../support/Process.ts"
+import { issue, metricsOf, portOf, send, serve, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
@@ -26,74 +15,63 @@ import { freePort } from "../support/Temporary.ts"
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
 
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined)(
-  "While processes are replaced one by one under load",
-  () => {
-    it.live.skipIf(haproxy === undefined)("no request is lost behind a load balancer", () =>
-      Effect.gen(function*() {
-        const DATABASE_URL = yield* temporaryDatabaseUrl
-        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
-        const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "5", ...ports })
-        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
-        const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2))
-        yield* untilListening(portOf({ address }))
-        const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
-        assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
-        assert.match(yield* metrics, /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} 1$/m)
-        const processes = [yield* run(servers[0]), yield* run(servers[1])] as const
-        yield* untilBothUp
-        const { key } = yield* issue(processes[0])
-        yield* Load.request(address, key)
-        const load = yield* Load.run({ address: () => address, key, callers: 16 })
-        for (const [index, { address, exit, management, process }] of processes.entries()) {
-          yield* load.untilMore(200)
-          process.kill("SIGTERM")
-          // Readiness fails first, while the process still serves requests.
-          yield* untilTrue(Effect.map(statusOf(`${management}/readyz`), (status) => status === 503))
-          assert.strictEqual(yield* statusOf(`${address}/v1/pets`), 401)
-          assert.strictEqual(yield* Effect.promise(() => exit), 0)
-          yield* run(servers[index === 0 ? 0 : 1])
-          yield* untilBothUp
-        }
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes are replaced under load", () => {
+  it.live.skipIf(haproxy === undefined)("no request is lost behind a load balancer", () =>
+    Effect.gen(function*() {
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+      const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "5", ...ports })
+      const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
+      const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2))
+      const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
+      assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
+      assert.match(yield* metrics, /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} 1$/m)
+      const processes = [yield* run(servers[0]), yield* run(servers[1])] as const
+      yield* untilBothUp
+      const { key } = yield* issue(processes[0])
+      yield* Load.request(address, key)
+      const load = yield* Load.run({ address: () => address, key, callers: 16 })
+      for (const [index, { address, exit, management, process }] of processes.entries()) {
         yield* load.untilMore(200)
-        yield* load.stop
-        Load.assertStatuses(load.outcomes, 200, 201)
-      }))
+        process.kill("SIGTERM")
+        // Readiness fails first, while the process still serves requests.
+        yield* untilTrue(Effect.map(statusOf(`${management}/readyz`), (status) => status === 503))
+        assert.strictEqual(yield* statusOf(`${address}/v1/pets`), 401)
+        assert.strictEqual(yield* Effect.promise(() => exit), 0)
+        yield* run(servers[index === 0 ? 0 : 1])
+        yield* untilBothUp
+      }
+      yield* load.untilMore(200)
+      yield* load.stop
+      Load.assertStatuses(load.outcomes, 200, 201)
+    }))
 
-    it.live.skipIf(!Redis.isInstalled)(
-      "processes on one port reset connections at most, and lose no pet",
-      () =>
-        Effect.gen(function*() {
-          const { url } = yield* Redis.runStarted
-          const DATABASE_URL = yield* temporaryDatabaseUrl
-          const PORT = String(yield* freePort)
-          const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
-          const before = [yield* start(env), yield* start(env)] as const
-          const { key } = yield* issue(before[0])
-          const load = yield* Load.run({
-            address: () => before[0].address,
-            key,
-            callers: 16
-          })
-          yield* load.untilMore(200)
-          // Linux spreads the connections of the callers over both processes.
-          for (const service of before) {
-            assert.match(yield* metricsOf(service), /^petstore_http_server_request_duration_seconds_count\{.*"200"/m)
-          }
-          for (const service of before) {
-            assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-            yield* start(env)
-          }
-          yield* load.untilMore(200)
-          yield* load.stop
+  it.live.skipIf(!Redis.isInstalled)("no pet is lost on one port, only connections", () =>
+    Effect.gen(function*() {
+      const { url } = yield* Redis.runStarted
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const PORT = String(yield* freePort)
+      const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
+      const before = [yield* start(env), yield* start(env)] as const
+      const { key } = yield* issue(before[0])
+      const load = yield* Load.run({ address: () => before[0].address, key, callers: 16 })
+      yield* load.untilMore(200)
+      // Linux spreads the connections of the callers over both processes.
+      for (const service of before) {
+        assert.match(yield* metricsOf(service), /^petstore_http_server_request_duration_seconds_count\{.*"200"/m)
+      }
+      for (const service of before) {
+        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+        yield* start(env)
+      }
+      yield* load.untilMore(200)
+      yield* load.stop
 
-          // Status 0 stands for a reset connection, and there is no pet 1 before the first create.
-          Load.assertStatuses(load.outcomes, 0, 200, 201, 404)
-          yield* Load.assertStored(load.outcomes, clientOn(DATABASE_URL))
-        })
-    )
-  }
-)
+      // Status 0 stands for a reset connection, and there is no pet 1 before the first create.
+      Load.assertStatuses(load.outcomes, 0, 200, 201, 404)
+      yield* Load.assertStored(load.outcomes, clientOn(DATABASE_URL))
+    }))
+})
 
 it.live("A process that receives SIGTERM closes idle connections, logs unfinished requests with 499, and exits", () =>
   Effect.gen(function*() {
@@ -118,29 +96,27 @@ it.live("A process that receives SIGTERM closes idle connections, logs unfinishe
     assert.match(service.stderr(), /"status":499/)
   }))
 
-it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
-  "A process whose database hangs exits within ten seconds, and reports it in its log and telemetry",
-  () =>
-    Effect.gen(function*() {
-      let telemetry = ""
-      const collector = yield* serve(async (request, response) => {
-        telemetry += await text(request)
-        response.end("{}")
-      })
-      const database = new URL(yield* temporaryDatabaseUrl)
-      const proxy = yield* Proxy.run(Number(database.port || 5432))
-      database.port = String(proxy.port)
-      const own = { DRAIN_SECONDS: "5", OTEL_EXPORTER_OTLP_ENDPOINT: collector }
-      const service = yield* start({ DATABASE_URL: database.href, ...own })
-      const { key } = yield* issue(service)
-      // The service has yet to write the charge of this request, and the last use of the key.
-      yield* send(`${service.address}/v1/pets`, key)
-      proxy.setFault("hanging")
-      const signalledAt = performance.now()
-      assert.strictEqual(yield* stop(service, "SIGTERM"), 1)
-      assert.isBelow(performance.now() - signalledAt, 10_000)
-      const report = "The service did not stop in time"
-      assert.include(service.stderr(), report)
-      assert.include(telemetry, report)
+const title = "A process whose database hangs exits within ten seconds, and reports it in its log and telemetry"
+it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(title, () =>
+  Effect.gen(function*() {
+    let telemetry = ""
+    const collector = yield* serve(async (request, response) => {
+      telemetry += await text(request)
+      response.end("{}")
     })
-)
+    const database = new URL(yield* temporaryDatabaseUrl)
+    const proxy = yield* Proxy.run(Number(database.port || 5432))
+    database.port = String(proxy.port)
+    const own = { DRAIN_SECONDS: "5", OTEL_EXPORTER_OTLP_ENDPOINT: collector }
+    const service = yield* start({ DATABASE_URL: database.href, ...own })
+    const { key } = yield* issue(service)
+    // The service has yet to write the charge of this request, and the last use of the key.
+    yield* send(`${service.address}/v1/pets`, key)
+    proxy.setFault("hanging")
+    const signalledAt = performance.now()
+    assert.strictEqual(yield* stop(service, "SIGTERM"), 1)
+    assert.isBelow(performance.now() - signalledAt, 10_000)
+    const report = "The service did not stop in time"
+    assert.include(service.stderr(), report)
+    assert.include(telemetry, report)
+  }))

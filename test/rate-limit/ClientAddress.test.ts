@@ -1,4 +1,3 @@
-/** Tests which address a request is charged to. */
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -7,7 +6,6 @@ import { clientNetwork, forwarded as forwardedBy } from "../../src/rate-limit/Cl
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
-/** Returns the network that a request from `peer` with this `X-Forwarded-For` is charged to. */
 const clientOf = (peer: string, forwarded: string | undefined) =>
   Effect.gen(function*() {
     const forward = forwardedBy(yield* trustedProxies.config)
@@ -21,7 +19,6 @@ const clientOf = (peer: string, forwarded: string | undefined) =>
     return body._tag === "Uint8Array" ? body.text : undefined
   }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
-/** The peer, its `X-Forwarded-For`, and the network that the request is charged to. */
 const clients: ReadonlyArray<readonly [peer: string, forwarded: string | undefined, network: string]> = [
   ["203.0.113.1", undefined, "203.0.113.1"],
   ["::ffff:203.0.113.1", undefined, "203.0.113.1"],

@@ -2,10 +2,10 @@
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Metric } from "effect"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { untilTrue } from "../support/Process.ts"
 
-/** A limiter with its own metrics and log. */
 export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT_MS = "250") {
   const registry = new Map()
   const log: Array<string> = []
@@ -22,7 +22,6 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
   return {
     ...limiter,
     log,
-    /** The number of decisions that this limiter made without Redis. */
     localDecisions: Effect.map(
       Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
       (metrics) => {
@@ -33,30 +32,31 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
   }
 })
 
-export type Limiter = Effect.Success<ReturnType<typeof make>>
+export const clientOf = (
+  run: RedisClient["Service"]["run"],
+  connect: RedisClient["Service"]["connect"] = Effect.void
+) => RedisClient.of({ onError: () => {}, connect, serverOf: () => unnamedServer, run })
 
-/** The limiters of two processes, which count in Redis. */
+export type Limiter = Effect.Success<ReturnType<typeof make>>
+type Limiters = ReadonlyArray<Limiter>
+
 export const makeTwo = Effect.fnUntraced(function*(url: string, timeoutMs?: string) {
   const limiters = [yield* make(url, timeoutMs), yield* make(url, timeoutMs)] as const
   yield* untilAll("shared", limiters)
   return limiters
 })
 
-/** Waits until all limiters count in Redis, or none of them does. */
-export const untilAll = (expected: "shared" | "fallback", limiters: ReadonlyArray<Limiter>) =>
+export const untilAll = (expected: "shared" | "fallback", limiters: Limiters) =>
   Effect.forEach(limiters, ({ counting }) => untilTrue(Effect.map(counting, (now) => now === expected)))
 
-export const countLocalDecisions = (limiters: ReadonlyArray<Limiter>) =>
+export const countLocalDecisions = (limiters: Limiters) =>
   Effect.map(
     Effect.forEach(limiters, ({ localDecisions }) => localDecisions),
     (counts) => counts.reduce((sum, count) => sum + count, 0)
   )
 
 /** Asserts that each caller gets exactly its limit, and that Redis made all decisions. */
-export const assertExact = Effect.fnUntraced(function*(
-  limiters: ReadonlyArray<Limiter>,
-  callers: ReadonlyArray<Caller>
-) {
+export const assertExact = Effect.fnUntraced(function*(limiters: Limiters, callers: ReadonlyArray<Caller>) {
   const limits = { perMinute: 20, perDay: 20 }
   for (const caller of callers) {
     const before = yield* countLocalDecisions(limiters)

@@ -34,7 +34,6 @@ describe("Policy", () => {
     }
   })
 
-  /** Sends requests of one key, or of one address, at `now`. */
   const send = (state: State, now: number, requests: number, perMinute = 4, isKey = true): State =>
     Array.from({ length: requests }).reduce<State>(
       (before) => decide(before, { perMinute, perDay: 1_000 }, now, isKey).next,

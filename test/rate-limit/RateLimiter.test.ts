@@ -6,9 +6,8 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
+import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import type { Command, Reply } from "../../src/rate-limit/RedisScript.ts"
 import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
@@ -16,11 +15,9 @@ import * as Redis from "../support/Redis.ts"
 import * as RedisLua from "../support/RedisLua.ts"
 import * as Limiters from "./Limiters.ts"
 
-/** A limiter on a client of Redis that is this function. */
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
-  const client = { onError: () => {}, connect: Effect.void, serverOf: () => unnamedServer, run }
-  const limiters = Layer.provide(RedisRateLimiter.layerWithoutClient, Layer.succeed(RedisClient, client))
-  return Effect.map(Layer.build(Layer.fresh(limiters)), Context.get(RateLimiter))
+  const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient))
+  return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
 /** The limiters under test, which share their counts. `move` moves the wall clock that they count on, also back. */
@@ -56,7 +53,6 @@ const subjects = [
   { name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }
 ]
 
-/** Concurrent requests of a caller, after a pause or a step of the clock. */
 const step = fc.record({
   pause: fc.oneof(
     { weight: 4, arbitrary: fc.constant(0) },
@@ -128,13 +124,13 @@ describe("RateLimiter on Redis", () => {
   it.effect("counts all requests in flight on its own once one reply is late, and ignores their replies", () =>
     Effect.gen(function*() {
       const replies: Array<() => void> = []
-      const run = (_: Caller, { verb }: Command) =>
-        new Promise<Reply>((resolve) => {
+      const limiter = yield* limiterOn((_, { verb }) =>
+        new Promise((resolve) => {
           const reply = () => resolve({ now: 0, state: {} })
           if (verb === "probe" && replies.length === 0) reply()
           else replies.push(reply)
         })
-      const limiter = yield* limiterOn(run)
+      )
       const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
       const first = yield* charge
       yield* until(() => replies.length === 1)
@@ -150,7 +146,6 @@ describe("RateLimiter on Redis", () => {
 })
 
 describeOnEach(databases, "RateLimiter", (it) => {
-  /** Starts a limiter as a new process does. */
   const newProcess = Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
 

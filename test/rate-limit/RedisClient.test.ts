@@ -1,11 +1,11 @@
-/** Tests the client of Redis, and its circuit breaker, without Redis. */
 import { assert, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Context, Effect, Exit, Layer, Logger, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
-import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
+import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import { until } from "../support/Process.ts"
 import { silentServer } from "../support/Sockets.ts"
+import { clientOf } from "./Limiters.ts"
 
 it.live("A connection to Redis that is still opening is closed before the scope of the client has ended", () =>
   Effect.gen(function*() {
@@ -19,15 +19,12 @@ it.live("A connection to Redis that is still opening is closed before the scope 
     yield* until(() => connections.open === 1)
     yield* Scope.close(scope, Exit.void)
     // The server takes some turns of the event loop to see it.
-    yield* until(() => connections.open === 0).pipe(
-      Effect.timeoutOrElse({ duration: "500 millis", orElse: () => Effect.die("The connection is still open") })
-    )
+    yield* until(() => connections.open === 0, 0.5)
   }))
 
 it.effect("A start waits for Redis for at most a second", () =>
   Effect.gen(function*() {
-    const run = () => new Promise<never>(() => {})
-    const client = { onError: () => {}, connect: Effect.never, serverOf: () => unnamedServer, run }
+    const client = clientOf(() => new Promise(() => {}), Effect.never)
     const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
     yield* TestClock.adjust("1 second")
     assert.isDefined(starting.pollUnsafe())
@@ -36,14 +33,8 @@ it.effect("A start waits for Redis for at most a second", () =>
 it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>
   Effect.gen(function*() {
     const log: Array<unknown> = []
-    const client = {
-      onError: () => {},
-      connect: Effect.void,
-      serverOf: () => unnamedServer,
-      run: () => Promise.resolve({ now: 0, state: {} })
-    }
     const { send } = yield* RedisCircuitBreaker.make.pipe(
-      Effect.provideService(RedisClient, client),
+      Effect.provideService(RedisClient, clientOf(() => Promise.resolve({ now: 0, state: {} }))),
       Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void log.push(message, cause))]))
     )
     const defect = new Error("unexpected")

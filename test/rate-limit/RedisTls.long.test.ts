@@ -1,4 +1,3 @@
-/** Tests TLS to a server, a cluster and sentinels that take only connections with a client certificate. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Certificates from "../support/Certificates.ts"
@@ -9,11 +8,9 @@ import * as Limiters from "./Limiters.ts"
 
 const skip = !RedisServer.isInstalled || !Certificates.isInstalled || !RedisServer.hasTls
 
-/** Waits until a limiter counts in Redis. */
 const assertUp = (url: string) =>
   Effect.scoped(Effect.flatMap(Limiters.make(url), (limiter) => Limiters.untilAll("shared", [limiter])))
 
-/** Asserts that a limiter does not connect, and logs the reason. */
 const assertDown = (url: string, reason = /REDIS_URL: Redis cannot be used/) =>
   Effect.scoped(Effect.gen(function*() {
     const limiter = yield* Limiters.make(url)

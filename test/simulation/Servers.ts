@@ -7,8 +7,8 @@ import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { Pet, PetStatus } from "../../src/api/Pets.ts"
 import type * as Policy from "../../src/rate-limit/Policy.ts"
-import { type RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import { keyOf, type Reply } from "../../src/rate-limit/RedisScript.ts"
+import { clientOf } from "../rate-limit/Limiters.ts"
 import * as RedisLua from "../support/RedisLua.ts"
 import { makeNetwork, type Process, startOfTime, type World } from "./World.ts"
 
@@ -26,13 +26,9 @@ export const makeRedis = (world: World) => {
       state.lives++
       values = new Map(isEmpty ? [] : replica)
     },
-    clientOf: (process: Process): RedisClient["Service"] => ({
-      onError: () => {},
-      connect: Effect.void,
-      serverOf: () => unnamedServer,
-      run: (caller, command) =>
+    clientOf: (process: Process) =>
+      clientOf((caller, command) =>
         new Promise((resolve, reject) => {
-          const fail = () => reject(new Error("Socket closed unexpectedly"))
           state.network.send<Reply>(
             process,
             (sendReply) => {
@@ -45,18 +41,17 @@ export const makeRedis = (world: World) => {
               sendReply(reply)
             },
             resolve,
-            fail
+            () => reject(new Error("Socket closed unexpectedly"))
           )
         })
-    })
+      )
   })
 }
 
-/** A create as its statement has it. */
-type Create = readonly [
-  pet: { readonly name: string; readonly categoryId: string; readonly status?: PetStatus },
-  ...claim: ReadonlyArray<string>
-]
+type NewRow = Readonly<{ name: string; categoryId: string; status?: PetStatus }>
+type Create = readonly [pet: NewRow, ...claim: ReadonlyArray<string>]
+
+const otherPet: Create = [{ name: "other", categoryId: "1", status: "sold" }]
 
 const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("closed") }) })
 
@@ -64,7 +59,6 @@ const connectionError = new SqlError.SqlError({ reason: new SqlError.ConnectionE
 export const makeDatabase = (world: World, onDisorder: () => void) => {
   const network = makeNetwork(world)
   const keys = new Map<string, SecretHolder>()
-  /** The times at which secrets were disabled. */
   const disabled = new Map<string, number>()
   const visible = new Map<bigint, Pet>()
   /** The claimed idempotency keys, and the transactions that can still insert pets. */
@@ -148,13 +142,8 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
     disabled,
     visible,
     lastId: () => lastId,
-    /** Writes pets in a transaction of another program. */
     write: (count: number, duration: number) =>
-      insert(
-        Array.from({ length: count }, (): Create => [{ name: "other", categoryId: "1", status: "sold" }]),
-        duration,
-        () => {}
-      ),
+      insert(Array.from({ length: count }, () => otherPet), duration, () => {}),
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       send<Map<string, SecretHolder>, ServiceUnavailable>(
         process,

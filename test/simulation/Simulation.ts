@@ -1,18 +1,5 @@
 /** Processes of the service with their real limiters, verifiers and repositories, and a real client, on fake servers. */
-import {
-  Cause,
-  Clock,
-  ConfigProvider,
-  Context,
-  Effect,
-  Exit,
-  Layer,
-  Logger,
-  Option,
-  Random,
-  Redacted,
-  Scope
-} from "effect"
+import { Cause, Clock, ConfigProvider, Context, Effect, Exit, Layer, Logger, Random, Redacted, Scope } from "effect"
 import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { isDeepStrictEqual } from "node:util"
@@ -118,7 +105,6 @@ export const simulate = async (seed: number) => {
       if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
       else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
     })
-  /** Creates a pet as the service does. */
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
       const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
@@ -191,11 +177,9 @@ export const simulate = async (seed: number) => {
     })
     call("find", process, statementWait, pets.find(after), (exit) => {
       if (!Exit.isSuccess(exit)) return
-      const isFound = Option.match(exit.value, {
-        onNone: () => visible.every(({ id }) => id !== after),
-        onSome: (pet) => pet.id === after && isStored(pet)
-      })
-      check(isFound, () => `pet ${after} is wrong or missing`)
+      const pet = exit.value._tag === "Some" ? exit.value.value : undefined
+      const isRight = pet === undefined ? visible.every(({ id }) => id !== after) : pet.id === after && isStored(pet)
+      check(isRight, () => `pet ${after} is wrong or missing`)
     })
   }
   const during = (probability: number, run: () => void): void => {

@@ -7,7 +7,6 @@ export const startOfTime = Date.UTC(2030, 0, 1)
 type Run = () => void
 type Receive<A> = (value: A) => void
 
-/** Makes a simulated time, in milliseconds since the start. */
 export const makeWorld = (seed: number) => {
   /** The next event is the last one. */
   const events: Array<{ readonly at: number; readonly tie: number; run: Run }> = []

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { runProgram, send } from "./Process.ts"
+import { runProgram, send, untilListening } from "./Process.ts"
 import { haproxy } from "./setup.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
@@ -19,6 +19,7 @@ export const run = Effect.fnUntraced(function*(config: string) {
   const file = join(yield* temporaryDirectory, "haproxy.cfg")
   writeFileSync(file, text)
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])
+  yield* untilListening(Number(port))
   const metrics = Effect.map(send(`http://127.0.0.1:${metricsPort}/metrics`, ""), ({ text }) => text)
   return { address: `http://127.0.0.1:${port}`, metrics, servers }
 })

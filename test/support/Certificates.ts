@@ -9,7 +9,6 @@ const program = "/usr/bin/openssl"
 
 export const isInstalled = existsSync(program)
 
-/** The files of a certificate and its private key. */
 export type Certificate = Readonly<Record<"cert" | "key", string>>
 
 /** Makes a certificate authority in a directory of its own, which the scope removes. */

@@ -8,11 +8,11 @@ import { adminToken, type Running, send, sendAdmin, serve, start } from "./Proce
 import { browser } from "./setup.ts"
 
 /** The tokens of the operator alice, and of the operator board, who can only read. */
-export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
+export const tokens = { alice: "a".repeat(32), board: "b".repeat(32) } as const
 
 /** One service and one browser for all tests, and the address of a page of another origin, which embeds the console. */
 const startConsole = Effect.gen(function*() {
-  const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
+  const ADMIN_TOKENS = `alice:${tokens.alice},board:read:${tokens.board}`
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
   const frame = `<!doctype html><title>foreign</title><iframe name="framed" src="${service.management}/"></iframe>`
   const foreign = yield* serve((_request, response) => response.setHeader("content-type", "text/html").end(frame))
@@ -33,7 +33,6 @@ export const describeConsole = (
     )
   })
 
-/** Sends a request to the management API. Returns the parsed body. */
 export const callAdmin = async (service: Running, method: string, path: string, body?: unknown) =>
   (await Effect.runPromise(sendAdmin(service, method, path, body))).body
 
@@ -59,7 +58,6 @@ export const openConsole = async (service: ConsoleService, view = "") => {
   return { ...operate(page, service), urls, errors }
 }
 
-/** Opens a view and signs in. */
 export const openSignedIn = async (service: ConsoleService, view?: string, token?: string) => {
   const operator = await openConsole(service, view)
   await operator.signIn(token)
@@ -74,11 +72,9 @@ const actionsOn = (page: Page, service: Running) => {
   return {
     press: (name: string) => page.getByRole("button", { name }).click(),
     follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
-    /** Selects options of the page by their labels. */
     select: async (options: Readonly<Record<string, string>>): Promise<void> => {
       for (const [label, option] of Object.entries(options)) await page.getByLabel(label).selectOption(option)
     },
-    /** Fills in a dialog. */
     fill: async ({ Plan, ...texts }: Readonly<Record<string, string>>): Promise<void> => {
       if (Plan !== undefined) await dialog.getByLabel("Plan").selectOption(Plan)
       for (const [label, text] of Object.entries(texts)) await dialog.getByLabel(label).fill(text)
@@ -94,11 +90,9 @@ const actionsOn = (page: Page, service: Running) => {
     missesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor({ state: "hidden" }),
     heading,
     dialog: (name: string) => page.getByRole("dialog", { name }).waitFor(),
-    /** Waits for the first row of a table. */
     firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
     focus: (selector: string) => page.locator(`${selector}:focus`).waitFor(),
     focusOn: (text: string) => page.locator("button:focus", { hasText: text }).waitFor(),
-    /** Presses a key. */
     key: (name: string) => page.keyboard.press(name),
     /** Presses Tab until an element with this text has the focus, and then Enter. */
     choose: async (text: string): Promise<void> => {
@@ -107,23 +101,19 @@ const actionsOn = (page: Page, service: Running) => {
       assert.strictEqual(await focused(), text)
       await page.keyboard.press("Enter")
     },
-    /** Goes back to a page with this heading. */
     back: (name: string) => page.goBack().then(() => heading(name)),
     /** Waits for the number of requests that the page of a key shows as used. */
     used: (count: number) => page.locator(`meter[aria-label="Used this minute"][value="${count}"]`).waitFor(),
-    /** Asserts the statuses of requests with a key. */
     requests: async ([secret, ...expected]: readonly [secret: string, ...statuses: ReadonlyArray<number>]) =>
       assert.deepStrictEqual(await callApi(service, secret, expected.length), expected)
   }
 }
 type Actions = ReturnType<typeof actionsOn>
 
-/** Actions by their names, in order. */
 type Row = { readonly [Name in keyof Actions]?: Parameters<Actions[Name]>[0] }
 
 const operate = (page: Page, service: Running) => {
   const actions: Readonly<Record<string, (input: never) => Promise<unknown>>> = actionsOn(page, service)
-  /** Does the actions of each row, one after the other. */
   const does = async (...rows: ReadonlyArray<Row>): Promise<void> => {
     for (const [name, input] of rows.flatMap((row) => Object.entries(row))) await actions[name]?.(input as never)
   }

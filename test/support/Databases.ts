@@ -21,7 +21,6 @@ import { temporaryDirectory } from "./Temporary.ts"
 
 endIfEventLoopHangs()
 
-/** A client of a database, with one connection. */
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
 /**
@@ -89,7 +88,6 @@ export const noDatabase = Layer.effect(
   })
 ).pipe(Layer.provide(Reactivity.layer))
 
-/** All stores in memory. */
 export const memory = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
@@ -97,7 +95,6 @@ export const memory = Layer.mergeAll(
   Layer.succeed(Readiness, Effect.fail(databaseSilent))
 ).pipe(Layer.provideMerge(random))
 
-/** The stores in memory, with other operations on pets. */
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
   Layer.effect(PetRepository, Effect.map(PetRepository, (pets) => ({ ...pets, ...change(pets) }))).pipe(
     Layer.provideMerge(memory)
@@ -117,7 +114,6 @@ export const stores = [
 /** A layer that tests share. With `isLive`, they have no `TestClock`. */
 type Store<R, E> = Readonly<{ name: string; skip: boolean; isLive?: boolean; layer: Layer.Layer<R, E> }>
 
-/** Defines a suite on each of `stores`. */
 export const describeOnEach = <R, E>(
   stores: ReadonlyArray<Store<R, E>>,
   title: string,

@@ -16,7 +16,6 @@ export const documents: ReadonlyArray<string> = [
 
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 
-/** A code block of a page. */
 export interface CodeBlock {
   readonly language: string
   readonly code: string
@@ -28,7 +27,6 @@ export interface CodeBlock {
   readonly notRun: string | undefined
 }
 
-/** Returns the code blocks of a text, in order. */
 export const codeBlocks = (text: string): ReadonlyArray<CodeBlock> => {
   const fence = /^(?: *<!-- not run: ([^>]*?) -->\n\n?)?( *)```(\w*)\n(.*?)^\2```$/gms
   const blocks: Array<CodeBlock> = []

@@ -74,15 +74,12 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
   }
 })
 
-/** Returns the names of the acknowledged pets. */
 export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.filter(({ status }) => status === 201).map(({ name }) => name)
 
-/** Asserts that each response has one of these statuses. */
 export const assertStatuses = (outcomes: ReadonlyArray<Outcome>, ...expected: ReadonlyArray<number>): void =>
   assert.isEmpty(outcomes.filter(({ status }) => !expected.includes(status)))
 
-/** Asserts that a database has each acknowledged pet, and no pet twice. */
 export const assertStored = <E>(outcomes: ReadonlyArray<Outcome>, database: Layer.Layer<PgClient.PgClient, E>) =>
   Effect.gen(function*() {
     const sql = yield* PgClient.PgClient

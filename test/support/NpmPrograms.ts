@@ -1,4 +1,3 @@
-/** Programs and projects from the npm registry. */
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { writeFileSync } from "node:fs"

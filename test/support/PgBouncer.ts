@@ -15,7 +15,6 @@ const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 
 export const isInstalled = program !== undefined
 
-/** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
 
 /** Runs a PgBouncer in front of the server of `serverUrl`. The scope kills it. */

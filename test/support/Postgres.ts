@@ -27,7 +27,6 @@ const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {
 
 const execute = promisify(execFile)
 
-/** Runs one of PostgreSQL's commands, by default as the user of the tests. */
 export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
   Effect.promise(() => execute(join(bin ?? "", name), args, { ...as, cwd: tmpdir() }))
 
@@ -49,11 +48,9 @@ const initialize = Effect.fnUntraced(function*(data: string) {
 const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgres connect_timeout=2`
 
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
-interface Tls {
-  readonly certificate: Certificate
-  readonly clientAuthority?: Certificate
-  readonly access?: ReadonlyArray<string>
-}
+type Tls = Readonly<{ certificate: Certificate; clientAuthority?: Certificate; access?: ReadonlyArray<string> }>
+
+type Settings = Readonly<Record<string, string>>
 
 const tlsSettings = (directory: string, { access = [], certificate, clientAuthority }: Tls) => {
   // The server requires to own its private key.
@@ -81,11 +78,7 @@ export const runWithTls = (tls: Tls) => run({}, undefined, tls)
  * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
  * standby of the server on that port.
  */
-export const run = Effect.fnUntraced(function*(
-  settings: Readonly<Record<string, string>> = {},
-  primaryPort?: number,
-  tls?: Tls
-) {
+export const run = Effect.fnUntraced(function*(settings: Settings = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
   const directory = yield* temporaryDirectory
   const data = join(directory, "data")
@@ -129,7 +122,6 @@ export const run = Effect.fnUntraced(function*(
     socketDirectory: directory,
     admin,
     start,
-    /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
     kill,
     freeze: signal("SIGSTOP"),

@@ -48,7 +48,6 @@ export const start = Effect.fnUntraced(function*(
 })
 export type Running = Effect.Success<ReturnType<typeof start>>
 
-/** Returns the API port of a service. */
 export const portOf = ({ address }: Pick<Running, "address">) => Number(new URL(address).port)
 
 /** Sends a signal, and returns the exit code or the signal that ended the process. */
@@ -66,7 +65,6 @@ export const killChild = (child: ChildProcess | undefined) =>
     await once(child, "exit")
   })
 
-/** Runs a program. The scope kills it. */
 export const runProgram = (program: string, args: ReadonlyArray<string>, options: SpawnOptions = { stdio: "ignore" }) =>
   Effect.acquireRelease(Effect.sync(() => spawn(program, args, options)), killChild)
 
@@ -83,11 +81,9 @@ export const send = (url: string, token: string, method = "GET", body?: unknown,
     return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined }
   })
 
-/** Sends a request to the management API. */
 export const sendAdmin = ({ management }: Running, method: string, path: string, body?: unknown) =>
   send(`${management}/admin${path}`, adminToken, method, body)
 
-/** Returns the metrics of a service. */
 export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
 
 /** Waits until each of the processes counts requests in Redis, or by itself. */
@@ -124,7 +120,6 @@ export const untilTrue = <E, R>(condition: Effect.Effect<boolean, E, R>, text = 
   return Effect.raceFirst(Effect.asVoid(look), Effect.andThen(wait(seconds * 1_000), Effect.die(late)))
 }
 
-/** Waits until a port accepts connections. */
 export const untilListening = (port: number) =>
   untilTrue(Effect.promise(() => {
     const socket = connect(port, "127.0.0.1")

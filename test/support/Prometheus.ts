@@ -8,15 +8,13 @@ const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSyn
 
 export const isInstalled = promtool !== undefined
 
-/** Runs promtool, and throws its output if it fails. */
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
   execFileSync(promtool ?? "", args, { input }).toString()
 
 type Texts<Name extends string> = Readonly<Record<Name, string>>
-type Alert = Texts<"alert" | "expr" | "for"> & {
-  readonly labels: Texts<"severity">
-  readonly annotations: Texts<"summary" | "runbook_url">
-}
+type Alert =
+  & Texts<"alert" | "expr" | "for">
+  & Readonly<{ labels: Texts<"severity">; annotations: Texts<"summary" | "runbook_url"> }>
 
 /** The content of the file that Prometheus reads without its operator. */
 export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Alert> }> } =
@@ -24,16 +22,13 @@ export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyA
 
 export const alerts = rules.groups.flatMap((group) => group.rules)
 
-type Panel = Texts<"type" | "title" | "description"> & {
-  readonly targets: ReadonlyArray<Texts<"expr">>
-}
+type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
 
 /** The panels of the dashboard, without the headings of its rows. */
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
   ({ type }: Panel) => type !== "row"
 )
 
-/** All queries of the alerts and the panels. */
 export const queries = [...alerts, ...panels.flatMap(({ targets }) => targets)].map(({ expr }) => expr)
 
 /** Returns the metrics that a query or a page names, without the suffixes of histograms. */
@@ -47,5 +42,4 @@ export const rows = [
   ...readPage("docs/monitoring.md").matchAll(/^\| (`(?:petstore|process|nodejs)_[^|]*) \| ([^|]*) \|([^|]*)/gm)
 ]
 
-/** The metrics that the page describes. */
 export const described = metricsIn(rows.map(([, names]) => names).join())

@@ -54,7 +54,6 @@ export const run = Effect.fnUntraced(function*(target: number) {
       state.fault = fault
       if (fault === "refusing") closeAll()
     },
-    /** The number of connections that were refused. */
     refused: (): number => state.refused
   }
 })

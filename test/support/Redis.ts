@@ -33,10 +33,8 @@ const fakeTimeEnv = {
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
 export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate>>
 
-/** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
 
-/** The settings of a port, with TLS if `tls` is set. */
 const portSettings = (port: number, tls: Tls | undefined): Readonly<Record<string, string>> =>
   tls === undefined ? { port: String(port) } : {
     "port": "0",
@@ -55,7 +53,6 @@ export const command = (port: number, ...line: ReadonlyArray<string>) =>
     Effect.map(({ stdout }) => stdout.trim())
   )
 
-/** Makes a server of the Redis program for as long as the scope lasts. */
 export const runWith = Effect.fnUntraced(function*(options: {
   readonly tls?: Tls
   /** The port, if it is not any free one. */
@@ -111,9 +108,6 @@ export const startSentinel = Effect.fnUntraced(function*(config: string, tls?: T
 
 export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
-/** Makes a single Redis without files. */
 export const run = Effect.suspend(() => runWith({}))
-/** Starts a single Redis without files. */
 export const runStarted = Effect.tap(run, ({ start }) => start)
-/** Makes a Redis that takes only connections with TLS. */
 export const runWithTls = (tls: Tls) => runWith({ tls })

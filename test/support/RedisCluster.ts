@@ -7,7 +7,6 @@ import { freePort } from "./Temporary.ts"
 /** The time without a reply after which a node or a sentinel takes a server for failed. */
 const failureTimeoutMs = 1000
 
-/** The password of all servers. */
 const password = "secret"
 /** The permissions that docs/redis.md names. */
 const permissions =
@@ -19,7 +18,6 @@ const slots = ["0-5460", "5461-10922", "10923-16383"]
 
 export type Node = Redis.RedisServer & { readonly id: string }
 
-/** Waits until a reply of a server contains `text`. */
 const untilReply = (reply: Effect.Effect<string>, text: string) =>
   untilTrue(Effect.map(reply, (found) => found.includes(text)), text, 30)
 
@@ -54,7 +52,6 @@ export const run = Effect.gen(function*() {
   if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
   return {
     masters: [first, second, third] as const,
-    /** Replicas of the masters, in the same order. */
     replicas: nodes.slice(3),
     url: `redis+cluster://petstore:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
   }

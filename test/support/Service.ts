@@ -21,7 +21,6 @@ const makeService = Effect.gen(function*() {
   const issue = (options: NewKey) => Effect.orDie(Effect.map(apiKeys.issue(options), ({ key }) => Redacted.value(key)))
   const unlimitedKey = yield* Effect.cached(issue(unlimitedKeyOptions))
   return {
-    /** Calls `path` of the service, with `key` as the bearer token. */
     call: (path: string, { key, ...options }: RequestInit & { readonly key?: string } = {}) =>
       Effect.promise(async (): Promise<ReceivedResponse> => {
         const headers = new Headers(options.headers)
@@ -36,7 +35,6 @@ const makeService = Effect.gen(function*() {
         (secret) => sendBytes(port, bytes.replaceAll("KEY", `Authorization: Bearer ${secret}`), options)
       ),
     port,
-    /** Issues a key on the Free plan, and returns its secret. */
     newKey: issue({ name: "test", plan: "free" }),
     /** The secret of a key whose limits are never reached. */
     unlimitedKey
@@ -45,7 +43,6 @@ const makeService = Effect.gen(function*() {
 
 type SendOptions = Parameters<typeof sendBytes>[2] & { readonly key?: Effect.Effect<string> }
 
-/** The running service, called over sockets. */
 export class Service extends Context.Service<Service, Effect.Success<typeof makeService>>()("test/support/Service") {
   static readonly layer = Layer.effect(Service, makeService)
 }

@@ -3,7 +3,6 @@ import { Effect } from "effect"
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer } from "node:net"
 
-/** A response as the client received it. */
 export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
 
 /** Returns a message as bytes. `KEY` stands for a header with an API key. */
@@ -22,9 +21,7 @@ export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, 
       if (halfCloses) socket.end()
       const dripTimer = drip === "" ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
-      socket.setEncoding("utf8").on("data", (chunk: string) => {
-        received += chunk
-      })
+      socket.setEncoding("utf8").on("data", (chunk: string) => void (received += chunk))
       // A server that closes with unread data resets the connection after its response.
       socket.on("error", (error) => received === "" && reject(error))
       socket.on("close", () => {
@@ -37,7 +34,6 @@ export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, 
     })
   )
 
-/** The statuses of all responses on a connection. */
 export const statusesOf = ({ status, text }: ReceivedResponse) => [
   status,
   ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))

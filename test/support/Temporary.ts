@@ -1,4 +1,3 @@
-/** Directories and ports for one test. */
 import { Effect } from "effect"
 import { mkdtempSync } from "node:fs"
 import { rm } from "node:fs/promises"

@@ -7,10 +7,8 @@ import * as Postgres from "./Postgres.ts"
 import * as Prometheus from "./Prometheus.ts"
 import * as Redis from "./Redis.ts"
 
-/** The browser for the explorer page and the console. */
 export const browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync)
 
-/** The balancer in front of processes. */
 export const haproxy = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].find(existsSync)
 
 /** Only root can mount the small disk that a test fills. */
