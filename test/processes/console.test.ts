@@ -29,7 +29,9 @@ describeConsole((test) => {
 
     const name = `<img src=x onerror="document.title='owned'">`
     const entries = { Name: name, Plan: "enterprise", "Limit per minute": "5", "Limit per day": "100" }
-    await does({ press: "Issue key", fill: entries })
+    const wrong = { ...entries, "Limit per day": "1" }
+    await does({ press: "Issue key", fill: wrong, confirm: "Issue key", seesAlert: "limits: expected per minute" })
+    await does({ fill: entries })
     await assertAccessible(page)
     await does({ confirm: "Issue key", dialog: "New secret" })
     await assertAccessible(page)
