@@ -67,7 +67,7 @@ describe.skipIf(skip)("With the files in deploy/ha", () => {
         const { address, master, primary, services, standbys } = yield* deploy
         yield* untilCounting("shared", ...services)
         const { key } = yield* issue(services[0])
-        const load = yield* Load.run({ address: () => address, key, callers: 8 })
+        const load = yield* Load.run(address, key, 8)
         yield* load.untilCreated
         const revoked = yield* issue(services[0])
         const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
