@@ -35,7 +35,7 @@ const startPostgres = Effect.gen(function*() {
 })
 
 const startRedis = Effect.gen(function*() {
-  const [master, ...replicas] = [yield* Redis.runStarted, yield* Redis.runStarted, yield* Redis.runStarted]
+  const [master, ...replicas] = [yield* Redis.runStarted(), yield* Redis.runStarted(), yield* Redis.runStarted()]
   for (const { port } of replicas) yield* Redis.command(port, "REPLICAOF", "127.0.0.1", String(master.port))
   const config = read("sentinel.conf").replace("port 26379", "").replace("redis-1 6379", `127.0.0.1 ${master.port}`)
   return { master, sentinels: yield* Effect.replicateEffect(Redis.startSentinel(config), 3) }

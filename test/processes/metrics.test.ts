@@ -61,7 +61,7 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
 ]
 
 const makeTexts = Effect.gen(function*() {
-  const limits = { REDIS_URL: (yield* Redis.runStarted).url, REDIS_TIMEOUT_MS: "10000" }
+  const limits = { REDIS_URL: (yield* Redis.runStarted()).url, REDIS_TIMEOUT_MS: "10000" }
   const database = { DATABASE_URL: yield* temporaryDatabaseUrl, DATABASE_MAX_CONNECTIONS: "7" }
   const shared = { ...limits, ...database, BUILD_REVISION: "79d1fb3" }
   return [

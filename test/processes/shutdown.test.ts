@@ -48,7 +48,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
 
   it.live.skipIf(!Redis.isInstalled)("no pet is lost on one port, only connections", () =>
     Effect.gen(function*() {
-      const { url } = yield* Redis.runStarted
+      const { url } = yield* Redis.runStarted()
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const PORT = String(yield* freePort)
       const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }

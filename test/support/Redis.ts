@@ -99,10 +99,9 @@ export const startSentinel = Effect.fnUntraced(function*(config: string, tls?: T
   const port = yield* freePort
   const lines = Object.entries(portSettings(port, tls)).map(([name, value]) => `${name} ${value}`)
   const files = { "sentinel.conf": [...lines, config].join("\n") }
-  const sentinel = yield* run({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
-  yield* sentinel.start
+  yield* runStarted({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
   return port
 })
 
 export type RedisServer = Effect.Success<ReturnType<typeof run>>
-export const runStarted = Effect.suspend(() => Effect.tap(run(), ({ start }) => start))
+export const runStarted = (options?: Parameters<typeof run>[0]) => Effect.tap(run(options), ({ start }) => start)

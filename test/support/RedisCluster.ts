@@ -60,10 +60,8 @@ export const run = Effect.gen(function*() {
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
   const args = ["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0", ...user]
-  const master = yield* Redis.run({ arguments: args })
-  const replica = yield* Redis.run({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
-  yield* master.start
-  yield* replica.start
+  const master = yield* Redis.runStarted({ arguments: args })
+  const replica = yield* Redis.runStarted({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
   const ask = (port: number, ...line: ReadonlyArray<string>) =>
     Redis.command(port, "--no-auth-warning", "-a", password, ...line)
   yield* untilReply(ask(replica.port, "INFO", "replication"), "link_status:up")
