@@ -40,7 +40,7 @@ const onScript = Effect.gen(function*() {
 
 /** The limiters of two processes. The clock of their Redis is weeks ahead of theirs, and stands still. */
 const onRedis = Effect.gen(function*() {
-  const redis = yield* Redis.run
+  const redis = yield* Redis.run()
   let now = Date.now() + 5_000_000_000
   const move = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
   yield* move(0)

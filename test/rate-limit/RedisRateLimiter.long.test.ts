@@ -30,7 +30,7 @@ const faults: ReadonlyArray<readonly [name: string, Fault, left: number]> = [
 ]
 
 describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
-  layer(Layer.effect(Server, Redis.runStarted), { excludeTestServices: true })((it) => {
+  layer(Layer.effect(Server, Redis.runStarted()), { excludeTestServices: true })((it) => {
     for (const [name, fault, left] of faults) {
       it.effect(`allows each process the rest of the limit that it knows while Redis ${name}`, () =>
         Effect.gen(function*() {
