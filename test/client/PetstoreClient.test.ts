@@ -125,6 +125,8 @@ describe("PetstoreClient with the service in memory", () => {
     assert(stream?.name === "PetstoreClient.all" && call !== undefined && next !== undefined)
     const attributes = { "petstore.limit": 2, "petstore.cursor": 0n, "petstore.request_id": "7" }
     assert.deepStrictEqual(Object.fromEntries(call.attributes), attributes)
+    // The options of a stream apply to each of its requests.
+    assert.strictEqual(next.attributes.get("petstore.request_id"), "7")
     const facts = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
     assert.deepStrictEqual(call.events.map(([name, , details]) => [name, details]), [1, 2].map(() => ["wait", facts]))
     const attempts = spans.filter(({ kind }) => kind === "client")
@@ -259,6 +261,8 @@ describe("PetstoreClient with a failing service", () => {
       const { result, seconds } = yield* withReplies([busy, "nothing", busy, pets], (client) => client.list())
       assert.deepStrictEqual(result, { pets: [] })
       assert.isAtLeast(seconds, 6)
+      const short = { retry: { schedule: Schedule.spaced("1 second") } }
+      assert.isAtLeast((yield* withReplies([busy, pets], (client) => client.list({}, short))).seconds, 3)
       for (const [date, wait] of [["Thu, 01 Jan 1970 00:01:00 GMT", 40], ["soon", 1]] as const) {
         const dated = [json(503, "{}", { "retry-after": date }), pets]
         assert.approximately((yield* withReplies(dated, (client) => client.list())).seconds, wait, 15)
@@ -363,8 +367,12 @@ describe("PetstoreClient with a failing service", () => {
         const [reply, reason, writes] = row
         const read = yield* withReplies([reply, pets], (_, { list }) => list())
         assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
-        const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
-        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, writes])
+        const write = yield* withReplies([reply], (_, { issue, revoke, update }) => {
+          const [issued, updated] = [issue({ name: "a", plan: "free" }), update("key_a", { name: "a" })]
+          return Effect.all([Effect.flip(issued), Effect.flip(updated), Effect.flip(revoke("key_a"))])
+        })
+        assert.deepStrictEqual(write.result.map(reasonOf), [reason, reason, reason])
+        assert.lengthOf(write.requests, 3 * writes)
       })
   )
 
