@@ -55,8 +55,9 @@ describeConsole((test) => {
       { used: 5, requests: [secret, 200] }
     )
 
-    await does({ press: "Rotate", select: { "The current secret": "stops working now" } })
-    await does({ confirm: "Rotate key", dialog: "New secret" })
+    // Without a choice of the grace period, nothing is sent.
+    await does({ press: "Rotate", confirm: "Rotate key", dialog: "Rotate key" })
+    await does({ select: { "The current secret": "stops working now" }, confirm: "Rotate key", dialog: "New secret" })
     const rotated = await readSecret()
     await does({ requests: [secret, 401] }, { requests: [rotated, 200], confirm: "Done" })
     await does({ press: "Revoke", confirm: "Revoke key", heading: "acme revoked", requests: [rotated, 401] })
