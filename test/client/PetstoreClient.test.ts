@@ -102,7 +102,8 @@ describe("PetstoreClient with the service in memory", () => {
     assert.deepStrictEqual([list, ...pages].map((sent) => sent?.headers["x-request-id"]), Array(3).fill("order-17"))
     assert.match(create?.headers["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
     assert.match(create?.headers["idempotency-key"] ?? "", /^[0-9a-f-]{36}$/)
-    assert.strictEqual(pages[0]?.path, "/v1/pets?limit=1")
+    yield* Stream.runDrain(client.all())
+    assert.strictEqual((yield* service.sentRequests).at(-1)?.path, "/v1/pets?limit=100")
   })
 
   testOnService("logs each wait, and sends its trace with an event", function*(client, service) {
