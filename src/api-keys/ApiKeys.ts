@@ -108,7 +108,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         return { ...result, key, auditEntry: audit.append(action, id, differences(before, key), after) }
       })).pipe(
         // Evict the key from the cache even after a failure, because the transaction may have committed.
-        Effect.ensuring(Effect.sync(() => verifier.evict(id)))
+        Effect.ensuring(verifier.evict(id))
       )
     return yield* orNotFound(id, changed)
   })

@@ -99,9 +99,16 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   return {
     peek,
     get: (hash: string): Effect.Effect<Entry | undefined, ServiceUnavailable> => lookUp(hash),
-    evict: (keyId: string): void => {
-      generation++
-      for (const [hash, { key }] of entries) if (key.id === keyId) entries.delete(hash)
-    }
+    /** The last use is stored with minute resolution, so it is recorded only once a minute. */
+    isFirstUseIn: (minute: number, entry: Entry): boolean => {
+      const isFirst = entry.recordedMinute !== minute
+      entry.recordedMinute = minute
+      return isFirst
+    },
+    evict: (keyId: string) =>
+      Effect.sync(() => {
+        generation++
+        for (const [hash, { key }] of entries) if (key.id === keyId) entries.delete(hash)
+      })
   }
 })

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Metric, Redacted } from "effect"
+import { Clock, Context, Data, Effect, Metric, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
@@ -9,9 +9,6 @@ import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
 
-const rejectKey = Effect.fail(new InvalidApiKey())
-const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
-
 const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
 type Rejection = typeof reasons[number]
 const rejections = byAttributes(
@@ -19,19 +16,26 @@ const rejections = byAttributes(
   (reason: Rejection) => ({ reason })
 )
 
-/** Receives the reason of a rejection, for the access log. */
-type OnReject = (reason: Rejection, keyId?: string) => void
-type Verification = Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
-
-const reject = (onReject: OnReject | undefined, reason: Rejection, keyId?: string) => {
-  onReject?.(reason, keyId)
-  const failure = reason === "malformed" ? rejectMalformed : rejectKey
-  return Effect.andThen(Metric.update(rejections(reason), 1), failure)
+/** Operators see `reason` and `keyId` in the access log. Callers see only whether the key is malformed. */
+export class KeyRejected extends Data.TaggedError("KeyRejected")<{
+  readonly reason: Rejection
+  readonly keyId: string | undefined
+}> {
+  get toCaller(): InvalidApiKey {
+    return this.reason === "malformed"
+      ? new InvalidApiKey({ message: "The API key is incomplete or mistyped." })
+      : new InvalidApiKey()
+  }
 }
 
+type Verification = Effect.Effect<CurrentKey["Service"], KeyRejected | ServiceUnavailable>
+
+const reject = (reason: Rejection, keyId?: string) =>
+  Effect.andThen(Metric.update(rejections(reason), 1), Effect.fail(new KeyRejected({ reason, keyId })))
+
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  verify(secret: Redacted.Redacted, onReject?: OnReject): Verification
-  evict(keyId: string): void
+  verify(secret: Redacted.Redacted): Verification
+  evict(keyId: string): Effect.Effect<void>
 }>()("petstore/KeyVerifier") {}
 
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
@@ -47,28 +51,24 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     write: store.recordUses
   })
 
-  const allow = (entry: KeyCache.Entry, onReject?: OnReject): Verification => {
+  const allow = (entry: KeyCache.Entry): Verification => {
     const now = clock.currentTimeMillisUnsafe()
-    if (entry.endsAt <= now) return reject(onReject, entry.endedBy ?? "expired", entry.key.id)
-    // The last use is stored with minute resolution, so record it only once a minute.
+    if (entry.endsAt <= now) return reject(entry.endedBy ?? "expired", entry.key.id)
     const minute = now - now % minuteMs
-    if (entry.recordedMinute !== minute) {
-      entry.recordedMinute = minute
-      pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
-    }
+    if (cache.isFirstUseIn(minute, entry)) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
     return Effect.succeed(entry.key)
   }
 
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
-    verify: (secret, onReject) =>
+    verify: (secret) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
-        if (cached !== undefined) return allow(cached, onReject)
-        if (!isWellFormed(text)) return reject(onReject, "malformed")
-        return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry, onReject) : reject(onReject, "unknown"))
+        if (cached !== undefined) return allow(cached)
+        if (!isWellFormed(text)) return reject("malformed")
+        return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))
       }),
     evict: cache.evict
   })

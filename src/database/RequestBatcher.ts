@@ -39,7 +39,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []
-  const hasQueued = Latch.makeUnsafe()
+  const hasQueued = yield* Latch.make()
   let isClosed = false
 
   const withSpan = <X, Y>(batch: Effect.Effect<X, Y>, calls: ReadonlyArray<Call<A, B, E>>) => {
@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   }
 
   const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) =>
-    run([...new Set(calls.map(({ item }) => item))]).pipe(
+    Effect.suspend(() => run([...new Set(calls.map(({ item }) => item))])).pipe(
       (batch) => withSpan(batch, calls),
       Effect.onExit((exit) =>
         Effect.sync(() => {

@@ -1,5 +1,5 @@
 import { Clock, Effect, Logger, LogLevel, References } from "effect"
-import type { HttpServerResponse } from "effect/http"
+import type { ApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/SecretForm.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { byAttributes, histogramOfSeconds } from "../observability/Metrics.ts"
@@ -33,25 +33,21 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-const utf8 = new TextDecoder()
-
-const errorOf = ({ body, status }: HttpServerResponse.HttpServerResponse): { error?: string; fields?: string } => {
-  if (status < 400 || body._tag !== "Uint8Array") return {}
-  const text = utf8.decode(body.body)
-  const [, error] = /"code":"(\w+)"/.exec(text) ?? []
+/** Describes the error. The message of a 400 names the invalid fields. */
+const describeError = ({ code, message, status }: ApiError): { error: string; fields?: string } => {
   const fields = status === 400
-    ? text.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)?.map(redactSecrets).join()
+    ? message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)
     : undefined
-  return { ...error !== undefined && { error }, ...fields !== undefined && { fields } }
+  return { error: code, ...fields && { fields: fields.map(redactSecrets).join() } }
 }
 
 type Head = Pick<RequestHead, "method" | "url">
 
-const record = (
+/** Records a request in metrics and the access log. As in nginx, a request without a response has the status 499. */
+export const recordRequest = (
   { method, url }: Head,
-  { endpoint, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
-  status: number,
-  error: ReturnType<typeof errorOf>
+  { endpoint, error, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
+  status: number
 ) =>
   Effect.withFiber((fiber) => {
     const clock = fiber.getRef(Clock.Clock)
@@ -67,7 +63,7 @@ const record = (
       route,
       ...path !== undefined && { path },
       status,
-      ...error,
+      ...error && describeError(error),
       durationMs,
       keyId,
       ...rejection,
@@ -87,12 +83,3 @@ const record = (
     )
     return Effect.void
   })
-
-export const recordResponse = (
-  head: Head,
-  context: RequestContext,
-  response: HttpServerResponse.HttpServerResponse
-) => record(head, context, response.status, errorOf(response))
-
-/** Records a request that ended without a response. As in nginx, the logged status is 499. */
-export const recordAbort = (head: Head, context: RequestContext) => record(head, context, 499, {})

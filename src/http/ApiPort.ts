@@ -8,7 +8,7 @@ import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
 import { clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { recordAbort, recordResponse } from "./AccessLog.ts"
+import { recordRequest } from "./AccessLog.ts"
 import * as Auth from "./Auth.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
@@ -66,7 +66,7 @@ export const makeHooks = Effect.fnUntraced(
         ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
       }
       if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
-      return Effect.as(recordResponse(head, context, response), withHeaders(response, headers))
+      return Effect.as(recordRequest(head, context, response.status), withHeaders(response, headers))
     }
 
     const chargeAddress = (head: RequestHead, isFree: boolean) =>
@@ -81,8 +81,8 @@ export const makeHooks = Effect.fnUntraced(
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
         // Close the connection, so that an address over its rate limit cannot keep it open.
-        const rejection = ErrorResponses.make(RateLimit.rejectionOf(decision, "address"), { connection: "close" })
-        return send(head, context, decision, rejection)
+        const rejection = RateLimit.rejectionOf(decision, "address")
+        return send(head, context, decision, ErrorResponses.make(context, rejection, { connection: "close" }))
       })
     }
 
@@ -97,7 +97,7 @@ export const makeHooks = Effect.fnUntraced(
       abort: (head, context) =>
         Effect.andThen(
           context.charged.to === "address" ? chargeAddress(head, false) : Effect.void,
-          recordAbort(head, context)
+          recordRequest(head, context, 499)
         )
     }
   }

@@ -5,14 +5,8 @@ import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
-import { RequestContext } from "./RequestContext.ts"
+import { recordError, RequestContext } from "./RequestContext.ts"
 import { bearerOf, headerOf } from "./RequestHead.ts"
-
-type Result<Operation> = Effect.Effect<
-  HttpServerResponse.HttpServerResponse,
-  MissingApiKey | InvalidApiKey | ServiceUnavailable | Effect.Error<Operation>,
-  HttpRouter.Provided
->
 
 /** Returns a 401 whose message names what the client sent instead of an API key. */
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
@@ -30,25 +24,41 @@ const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: stri
   return found === false ? missing : new MissingApiKey({ message: `Found ${found}. ${missing.message}` })
 }
 
+type Rejection = MissingApiKey | InvalidApiKey | ServiceUnavailable
+
 /** Hot path: avoids `Effect.gen` (docs/performance.md). */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const { verify } = yield* KeyVerifier
-    return Auth.of((httpEffect, { endpoint }) =>
-      Effect.withFiber((fiber): Result<typeof httpEffect> => {
-        const context = fiber.getRef(RequestContext)
-        context.endpoint = endpoint
-        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const secret = bearerOf(request)
-        if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
-        const onReject = (rejection: string, keyId = "none") =>
-          void (context.rejection = { keyId, rejection, address: clientAddress(request) })
-        return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {
-          context.keyId = key.id
-          return Effect.provideService(httpEffect, CurrentKey, key)
-        })
-      })
-    )
+    return Auth.of((httpEffect, { endpoint }) => {
+      type Authorized = Effect.Effect<
+        HttpServerResponse.HttpServerResponse,
+        Rejection | Effect.Error<typeof httpEffect>,
+        HttpRouter.Provided
+      >
+      const authorized = Effect.contextWith(
+        (services: Context.Context<HttpServerRequest.HttpServerRequest>): Authorized => {
+          const request = Context.get(services, HttpServerRequest.HttpServerRequest)
+          const context = Context.get(services, RequestContext)
+          context.endpoint = endpoint
+          const secret = bearerOf(request)
+          if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
+          return Effect.matchEffect(verify(Redacted.make(secret)), {
+            onSuccess: (key) => {
+              context.keyId = key.id
+              return Effect.provideService(httpEffect, CurrentKey, key)
+            },
+            onFailure: (failure): Effect.Effect<never, Rejection> => {
+              if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
+              const { keyId = "none", reason: rejection } = failure
+              context.rejection = { keyId, rejection, address: clientAddress(request) }
+              return Effect.fail(failure.toCaller)
+            }
+          })
+        }
+      )
+      return Effect.tapError(authorized, recordError)
+    })
   })
 )

@@ -8,22 +8,34 @@ type Response = HttpServerResponse.HttpServerResponse
 
 const retryAfter = Schema.encodeSync(Errors.RetryAfter)
 
-export const make = (error: Errors.ApiError, headers: Readonly<Record<string, string>> = {}): Response =>
-  HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
+export const make = (
+  context: RequestContext,
+  error: Errors.ApiError,
+  headers: Readonly<Record<string, string>> = {}
+): Response => {
+  context.error = error
+  return HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
     status: error.status,
     contentType: "application/json",
     headers: { ...headers, ...error.retryAfter && { "retry-after": retryAfter(error.retryAfter) } }
   })
+}
 
-const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
+const ofMissingRoute = (
+  { method, url }: HttpServerRequest.HttpServerRequest,
+  context: RequestContext,
+  routesAt: RoutesAt
+): Response => {
   const { methods } = routesAt(url)
-  if (methods.length === 0) return make(missingPath(url, routesAt))
+  if (methods.length === 0) return make(context, missingPath(url, routesAt))
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
     // The path and the method exist, so the router must have failed to decode the percent-encoding.
-    ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
-    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
+    ? make(context, new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
+    : make(context, new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), {
+      allow
+    })
 }
 
 /** Only a declared failure becomes its status. All else, also an error that dies, is a logged 500. */
@@ -34,13 +46,13 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-  // An error of `headError` or `/readyz`. Close the connection, because bytes after a faulty head cannot be trusted.
-  if (Errors.isApiError(failure)) return Effect.succeed(make(failure, { connection: "close" }))
+  // An error of `headError` or `/readyz`. Close the connection: bytes after a faulty head may belong to it.
+  if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
-    return Effect.succeed(ofMissingRoute(request, routesAt))
+    return Effect.succeed(ofMissingRoute(request, context, routesAt))
   }
   return Effect.logError("The request failed", cause).pipe(
     Effect.annotateLogs({ method: request.method, route: context.endpoint?.path ?? "none" }),
-    Effect.as(make(new Errors.InternalError()))
+    Effect.as(make(context, new Errors.InternalError()))
   )
 }

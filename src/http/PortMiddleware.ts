@@ -37,7 +37,9 @@ export class GracefulShutdown
 
 /** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
-  Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
+  Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
+    headers
+  })
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
@@ -52,19 +54,19 @@ export const reject = (hooks: PortHooks, error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
     // The path of an unknown method is unknown too, so name the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
+    const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const response = error.status === 405
-      ? ErrorResponses.make(
-        new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` }),
-        { connection: "close", allow }
-      )
-      : ErrorResponses.make(error, { connection: "close" })
-    return hooks.finish(head, makeRequestContext(headerOf(head, "x-request-id"), startedAtNs), response)
+      ? ErrorResponses.make(context, new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` }), {
+        connection: "close",
+        allow
+      })
+      : ErrorResponses.make(context, error, { connection: "close" })
+    return hooks.finish(head, context, response)
   })
 
 export const layer = (hooks: PortHooks) =>
   HttpRouter.middleware<{ handles: ApiError }>()(
     Effect.gen(function*() {
-      const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
       const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = forwarded(hooks.trustedProxies)
@@ -81,19 +83,22 @@ export const layer = (hooks: PortHooks) =>
       return (httpEffect) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const context = makeRequestContext(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          const context = makeRequestContext(
+            headerOf(request, "x-request-id"),
+            fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
+          )
           const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
-          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: Effect's server resets
-          // the fiber's context after each request.
+          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: the server or the test
+          // that provides the request restores the fiber's context.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
             Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })
           ))
           const error = headError(request, hooks)
-          return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
+          const responded = Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
             onSuccess: (response) => finish(request, context, response),
             onFailure: (cause): Effect.Effect<Response, Types.unhandled> => {
               if (Cause.hasInterruptsOnly(cause)) {
@@ -104,6 +109,11 @@ export const layer = (hooks: PortHooks) =>
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
           })
+          // `finish` can have a defect too.
+          return Effect.catchDefect(
+            responded,
+            (defect) => ErrorResponses.responseOf(Cause.die(defect), request, context, hooks.routesAt)
+          )
         }))
     }),
     { global: true }

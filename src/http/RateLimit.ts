@@ -14,7 +14,7 @@ import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { RequestContext } from "./RequestContext.ts"
 
 /** Whose limits a response shows. */
-type Scope = "key" | "address"
+type LimitScope = "key" | "address"
 
 const decisions = byAttributes(
   counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
@@ -40,18 +40,17 @@ export const layer = Layer.effect(
     yield* startAtZero(Plan.literals.map((plan) => bans(plan)))
     const [limiter, audit, usage] = [yield* RateLimiter, yield* AuditLog, yield* KeyUsage]
     return RateLimit.of((httpEffect) =>
-      Effect.withFiber((fiber) => {
-        const key = Context.getUnsafe(fiber.context, CurrentKey)
-        const context = fiber.getRef(RequestContext)
+      Effect.contextWith((services: Context.Context<CurrentKey | HttpServerRequest.HttpServerRequest>) => {
+        const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
         const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
-          countDecision(decision, key.plan, fiber.context)
+          countDecision(decision, key.plan, services)
           context.charged = { to: "key", decision }
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
           const rejection = Effect.fail(rejectionOf(decision, "key"))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
           if (!banBegan) return rejection
-          const address = clientAddress(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
+          const address = clientAddress(Context.get(services, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
         // Uninterruptible, so that a client cannot avoid the charge or its records by disconnecting.
@@ -71,7 +70,7 @@ export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, i
     : Effect.tap(limiter.charge(caller, planLimits.free), (decision) =>
       Effect.map(Effect.context(), (context) => countDecision(decision, "none", context)))
 
-export const rejectionOf = (decision: Decision, scope: Scope): ApiKeyBanned | RateLimitExceeded => {
+export const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
   if (decision.bannedUntil !== undefined) {
@@ -103,7 +102,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-export const headers = (decision: Decision, scope: Scope): Record<string, string> => {
+export const headers = (decision: Decision, scope: LimitScope): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)
   const [minute, day] = windows

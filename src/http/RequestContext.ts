@@ -1,6 +1,7 @@
 /** The data about a request that middleware records for the response headers and the access log. */
-import { Context } from "effect"
+import { Context, Effect } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
+import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/SecretForm.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
@@ -21,6 +22,8 @@ export interface RequestContext {
   /** Why an API key was rejected, its id, and the client's address. Only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
   charged: Charged
+  /** The error that the response describes. */
+  error?: ApiError
 }
 
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
@@ -36,3 +39,8 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): Reques
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })
+
+export const recordError = (error: unknown) =>
+  Effect.map(RequestContext, (context) => {
+    if (isApiError(error)) context.error = error
+  })

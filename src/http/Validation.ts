@@ -1,4 +1,4 @@
-import { Context, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { ExpectationFailed } from "../api/Errors.ts"
 import { Validation } from "../api/OperationMiddleware.ts"
@@ -9,10 +9,7 @@ export const layer = Layer.effect(
   Effect.map(Validation, (decoded) =>
     Validation.of((httpEffect, options) => {
       const valid = decoded(httpEffect, options)
-      return Effect.withFiber((fiber) =>
-        hasUnknownExpectation(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
-          ? Effect.fail(new ExpectationFailed())
-          : valid
-      )
+      return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+        hasUnknownExpectation(request) ? Effect.fail(new ExpectationFailed()) : valid)
     }))
 ).pipe(Layer.provide(Validation.layer))

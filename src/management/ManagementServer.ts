@@ -34,7 +34,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Ref.getUnsafe(draining) ? ending : Effect.andThen(readiness, limiter.counting),
+      Effect.flatMap(Ref.get(draining), (isEnding) => isEnding ? ending : Effect.andThen(readiness, limiter.counting)),
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
   const updateReady = Effect.flatMap(Effect.isSuccess(readiness), (isReady) => Metric.update(ready, Number(isReady)))

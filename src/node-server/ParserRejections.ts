@@ -1,5 +1,5 @@
 /** Responds to requests that Node's parser rejects, that arrive too slowly or in too many chunks, and to CONNECT. */
-import { Effect, FiberSet, Option } from "effect"
+import { type Cause, Effect, FiberSet, Option } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
@@ -49,7 +49,11 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject:
     socket.on("error", () => socket.destroy())
     // Remove Node's listener, which would end the socket before the response if the client half-closes.
     socket.removeAllListeners("end")
-    const destroy = () => Effect.sync(() => socket.destroy())
+    const destroy = (cause: Cause.Cause<never>) =>
+      Effect.andThen(
+        Effect.logError("The rejection of a request failed", cause),
+        Effect.sync(() => socket.destroy())
+      )
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
     else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), destroy)))
   }

@@ -37,7 +37,7 @@ const make = Effect.gen(function*() {
       SELECT caller, state, to_timestamp(ends_at / 1000)
       FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (caller text, state jsonb, ends_at float8)
       ON CONFLICT (caller) DO UPDATE SET state = excluded.state, ends_at = excluded.ends_at
-    `.pipe(Effect.asVoid, Effect.orDie, Effect.trackDuration(writes, Duration.toSeconds))
+    `.pipe(Effect.asVoid, Effect.trackDuration(writes, Duration.toSeconds))
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",

@@ -85,7 +85,7 @@ export const make = Effect.gen(function*() {
 
   // Hot path: one timer checks all commands in flight for timeouts, instead of one timer per command.
   const inFlight = new Set<InFlight>()
-  const isBusy = Latch.makeUnsafe(false)
+  const isBusy = yield* Latch.make()
   let ticks = 0
   let probes = 0
 

@@ -62,7 +62,7 @@ describe("The key cache", () => {
       const { cache, lookup } = yield* startLookup(...latencies)
       for (const [, ms, step] of cached.matchAll(/(\d+)(\S+)/g)) {
         yield* TestClock.setTime(Number(ms))
-        if (step === "evict") cache.evict("key_a")
+        if (step === "evict") yield* cache.evict("key_a")
         else assert.strictEqual(cache.peek("a") === undefined ? "-" : "+", step, ms)
       }
       assert.strictEqual(lookup.pollUnsafe()?._tag, end)

@@ -1,12 +1,10 @@
 /** Tests the log line of a request, in which the direct JSON equals the line of the general logger, and its metric. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, Metric, References } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { TestClock } from "effect/testing"
-import { Conflict, InvalidRequest } from "../../src/api/Errors.ts"
+import { type ApiError, Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
-import { recordAbort, recordResponse } from "../../src/http/AccessLog.ts"
-import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
+import { recordRequest } from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
 
@@ -17,7 +15,7 @@ const linesOf = (
   isDirect: boolean,
   level: "Info" | "Warn",
   isEnabled = true,
-  response = HttpServerResponse.empty({ status: 200 })
+  error?: ApiError
 ) =>
   Effect.gen(function*() {
     const lines: Array<string> = []
@@ -26,7 +24,8 @@ const linesOf = (
     const context = makeRequestContext("id:1.2-3_4", 0n)
     if (url === undefined) context.endpoint = PetstoreApi.groups.pets.endpoints.getPet
     if (keyId !== undefined) context.keyId = keyId
-    yield* recordResponse({ method: "GET", url: url ?? "/v1/pets/1" }, context, response).pipe(
+    if (error !== undefined) context.error = error
+    yield* recordRequest({ method: "GET", url: url ?? "/v1/pets/1" }, context, error?.status ?? 200).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provideService(AccessLogEnabled, isEnabled),
@@ -73,12 +72,12 @@ describe("The access log", () => {
   it.effect("has the code of an error and the names of the invalid fields, without secrets", () =>
     Effect.gen(function*() {
       const message = `Invalid request: body.name: expected string; body.psk_${"a".repeat(38)}: query.limit.`
-      const response = ErrorResponses.make(new InvalidRequest({ message }))
-      const [line = ""] = yield* linesOf("key_a", undefined, true, "Info", true, response)
+      const invalid = new InvalidRequest({ message })
+      const [line = ""] = yield* linesOf("key_a", undefined, true, "Info", true, invalid)
       const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
       assert.deepInclude(JSON.parse(line).annotations, expected)
       // Only a 400 is about fields.
-      const conflict = ErrorResponses.make(new Conflict({ message }))
+      const conflict = new Conflict({ message })
       assert.notInclude((yield* linesOf("key_a", undefined, true, "Info", true, conflict)).join(), "fields")
     }))
 
@@ -86,7 +85,7 @@ describe("The access log", () => {
     Effect.gen(function*() {
       for (const method of ["PROPFIND", "MKCOL", "LOCK"]) {
         const context = makeRequestContext("id", 0n)
-        yield* recordResponse({ method, url: `/${method}` }, context, HttpServerResponse.empty({ status: 404 }))
+        yield* recordRequest({ method, url: `/${method}` }, context, 404)
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
       const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
@@ -96,7 +95,7 @@ describe("The access log", () => {
   it.effect("leaves the histogram of durations, in seconds, when ACCESS_LOG is false", () =>
     Effect.gen(function*() {
       yield* TestClock.adjust("40 millis")
-      yield* recordAbort({ method: "GET", url: "/" }, makeRequestContext("id", 0n))
+      yield* recordRequest({ method: "GET", url: "/" }, makeRequestContext("id", 0n), 499)
       const [series] = yield* Metric.snapshot
       assert.deepInclude(series?.state, { count: 1, sum: 0.04 })
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()), Effect.provideService(AccessLogEnabled, false)))

@@ -1,8 +1,9 @@
 import { assert, it } from "@effect/vitest"
 import { Cause, Effect, ErrorReporter, Layer, Logger, Metric } from "effect"
 import { NotFound } from "../../src/api/Errors.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertError } from "../support/Assertions.ts"
-import { memoryWith } from "../support/Databases.ts"
+import { memory, memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
 it.live("A defect is a logged 500, also an error of the API, for the ErrorReporter and the metrics around the service", () => {
@@ -29,4 +30,17 @@ it.live("A defect is a logged 500, also an error of the API, for the ErrorReport
       Layer.succeed(Metric.CurrentMetricAttributes, { region: "eu" })
     )
   )))
+})
+
+it.live("A defect behind the operation is a logged 500 with the Error body", () => {
+  const logged: Array<string> = []
+  const loggers = [Logger.map(Logger.formatJson, (line) => void logged.push(line))]
+  const die = () => Effect.die(new Error("from the limiter"))
+  const limiter = { charge: die, peek: die, unban: die, counting: Effect.succeed("own" as const) }
+  return Effect.gen(function*() {
+    const { call } = yield* Service
+    const { status, text } = yield* call("/v1/pets")
+    assert.deepInclude(JSON.parse(text), { code: "internal_error", status })
+    assert.match(logged.join("\n"), /The request failed.*from the limiter/)
+  }).pipe(Effect.provide(service(Layer.merge(memory, Layer.succeed(RateLimiter, limiter)), {}, { loggers })))
 })

@@ -85,7 +85,7 @@ describe("Rate limits", () => {
     }).pipe(Effect.provide(service(memory))))
 
   /** The stores during an outage: verifying any key times out. */
-  const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => {} }
+  const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => Effect.void }
   const outage = Layer.provideMerge(Layer.succeed(KeyVerifier, verifier), memory)
 
   it.effect("charge no address during an outage of the service, and keep getting 503", () =>

@@ -100,7 +100,10 @@ describe("The service", () => {
       counts.lookups++
       return Effect.onInterrupt(Effect.never, () => Effect.sync(() => counts.interrupted++))
     }
-    return { counts, store: Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => {} }), memory) }
+    return {
+      counts,
+      store: Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
+    }
   }
 
   it.effect("charges a request to its address if the client resets the connection, and counts it as 499", () => {

@@ -103,11 +103,16 @@ export const simulate = async (seed: number) => {
     call("verify", process, lookupWait, verifier.verify(Redacted.make(secret)), (exit) => {
       const disabledFor = world.now - (database.disabled.get(secret) ?? world.now)
       if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
-      else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
+      else check(secret !== clientSecret || !/KeyRejected/.test(String(exit)), () => "a valid key is rejected")
     })
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
-      const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
+      const secret = Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length))
+      const key = yield* Effect.catchTag(
+        verifier.verify(secret),
+        "KeyRejected",
+        ({ toCaller }) => Effect.fail(toCaller)
+      )
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }
