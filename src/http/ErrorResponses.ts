@@ -26,7 +26,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
-/** Only a declared failure becomes its status. All else, also an error that dies, is a logged 500. */
+/** A declared failure becomes a response with its status. All else, even an API error as a defect, is a logged 500. */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,

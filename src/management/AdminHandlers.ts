@@ -116,7 +116,7 @@ export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/** `pages` are the paths of documents that the port serves too. */
+/** The port also serves documents at the paths `pages`. */
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages),
   trustedProxies: [],
