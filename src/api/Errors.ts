@@ -12,7 +12,6 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
-/** The maximum size of a request. */
 export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerFields: 100 }
 
 export const errors = {

@@ -176,7 +176,7 @@ export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Sch
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret that a rotation replaced. Works until `endsAt`, or until its key ends. `lastUsedAt` is to the minute. */
+/** A secret replaced by a rotation. Works until `endsAt`, or until its key ends. `lastUsedAt` has minute resolution. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 

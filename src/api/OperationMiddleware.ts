@@ -66,7 +66,6 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** All middleware of `PetstoreApi`. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
 /** Annotates a deprecated endpoint. All its responses have `headers`, except rejections by Node's parser. */

@@ -63,7 +63,7 @@ const isClose = (from: string, to: string, edits: number): boolean => {
 
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
-/** Suggests the known name that `name` misspells, if there is one. */
+/** Suggests the known name that is closest to the misspelled `name`, if one is close. */
 const suggest = (name: string, known: ReadonlyArray<string>): string => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
   const [closest] = maxEdits.flatMap((edits) => known.filter((each) => isClose(simplify(name), simplify(each), edits)))

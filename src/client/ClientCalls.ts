@@ -22,7 +22,7 @@ export interface ResponseMetadata {
   readonly requestId: string | undefined
   /** The API key's most restrictive rate limit. `undefined` if the response has no headers for it. */
   readonly rateLimit: RateLimitState | undefined
-  /** Whether the response repeats that of an earlier request with the same idempotency key. */
+  /** Whether the service replayed its response to an earlier request with the same idempotency key. */
   readonly isReplayed: boolean
 }
 

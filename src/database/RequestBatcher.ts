@@ -35,7 +35,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly timeout: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  // Two ticks shorter than the timeout: a call can start just before a tick, and fails one tick late.
+  // Two ticks shorter than `timeout`, because a call can fail up to two ticks after its deadline.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []

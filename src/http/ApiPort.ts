@@ -25,7 +25,6 @@ import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** The routes of the contract. */
 export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide([

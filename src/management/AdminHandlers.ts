@@ -109,7 +109,6 @@ const sessionHandlers = HttpApiBuilder.group(
   })
 )
 
-/** The routes under `/admin`. */
 export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),
   Layer.provide([RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
