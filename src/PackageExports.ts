@@ -1,3 +1,3 @@
-/** The entry `petstore-client`. */
+/** Entry point of the package `petstore-client`. */
 export * from "./api/ApiExports.ts"
 export * from "./client/ClientExports.ts"

@@ -48,7 +48,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // As in Effect's server, only the route can be interrupted, and the hooks around it still record the request.
+          // As in Effect's server, only the route is interruptible, so the hooks around it still record the request.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -64,7 +64,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
 
 /**
  * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. It serves no documents.
+ * provide. Serves no documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
   Effect.flatMap(
@@ -99,9 +99,8 @@ interface Services {
 }
 
 /**
- * Provides a client of a new in-memory service, and `TestService` to inject faults. The client uses `apiKey`, or a new
- * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer also provides
- * the services of these parts.
+ * Provides a client of a new in-memory service, the services in it, and `TestService` to inject faults. The client uses
+ * `apiKey`, or else a new API key. `pets`, `apiKeys` and `rateLimiter` replace services of the in-memory service.
  */
 export const layerTest = (
   {

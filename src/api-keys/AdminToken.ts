@@ -13,7 +13,7 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, {
-  /** The name of the setting, or the path of the file. */
+  /** Where the token comes from: the name of the setting, or the path of the file. */
   readonly source: string
   readonly token: Redacted.Redacted
 }>()("petstore/AdminToken") {
@@ -59,7 +59,7 @@ const restrictMode = Effect.fnUntraced(function*(file: string) {
   )
 })
 
-/** Creates `file` unless it exists. Processes that start together all use the token of the process that creates it. */
+/** Creates `file` unless it exists. Processes that start together all use the token of the one that creates `file`. */
 const createFile = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
   if (yield* fs.exists(file)) return

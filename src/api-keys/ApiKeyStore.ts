@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** A secret's API key. The secret works until `endsAt` (epoch ms, `Infinity` or 0), and stops because of `endedBy`. */
+/** A secret's API key. The secret works until `endsAt` (epoch ms, 0 or `Infinity`). `endedBy` is why it ends then. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -86,7 +86,7 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Finds a secret's API key by the secret's hash, even if the secret no longer works. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Maps hashes to API keys, also of secrets that no longer work, so check `endsAt`. */
+  /** Maps hashes to API keys, including those of secrets that no longer work, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>

@@ -7,9 +7,9 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
-/** With the waits for a slot, for Redis and for the operation's statement, a response takes at most 6 s. */
+/** Together with the waits for a slot, for Redis and for the operation's statement, keeps a response within 6 s. */
 const lookupTimeout = Duration.millis(1_750)
-/** The use of an entry older than this starts a background refresh of the entry. */
+/** Using an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)
 /** The result of a longer refresh would be stale. */
 const refreshTimeout = lease
@@ -30,8 +30,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   /**
-   * Counts the key changes that this process tries. If it grows during a lookup, the lookup's result may be stale and
-   * is not cached.
+   * Counts the key changes that this process tries. If the count grows during a lookup, the lookup's result may be
+   * stale and is not cached.
    */
   let generation = 0
 
@@ -43,7 +43,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       generationAtStart = generation
       readAt = clock.monotonicTimeNanosUnsafe()
       holders = yield* store.findByHashes(hashes)
-      // After a stall of the database, or a pause of this process, they can be too old.
+      // Read again if the result is too old, after a stall of the database or a pause of this process.
     } while (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos)
     const found = new Map<string, Entry>()
     for (const hash of hashes) {

@@ -21,7 +21,7 @@ export const resolutions = {
 
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  /** Returns the oldest intervals first, including expired ones that are not deleted yet. */
+  /** Returns intervals, oldest first, including expired ones that are not deleted yet. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(
     selection: {
@@ -36,7 +36,7 @@ export interface UsageStore {
 
 export class KeyUsage extends Context.Service<KeyUsage, {
   count(keyId: string, kind: UsageKind, atMs: number): void
-  /** Includes the unwritten counts of this process, but not the unwritten counts of other processes. */
+  /** Includes the pending counts of this process, but not those of other processes. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {

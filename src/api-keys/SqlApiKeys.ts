@@ -121,8 +121,8 @@ const keyStore = Effect.gen(function*() {
         const locked = sql`SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         const [before] = yield* Rows.decode("api_keys", KeyRow, locked)
         if (before === undefined) return Result.succeed(undefined)
-        // Count in a second statement, after the lock is held. The snapshot of the statement that waited for the lock
-        // can miss a rotation that was committed meanwhile.
+        // Count secrets in a second statement, after the lock is held. The snapshot of the statement that waited for
+        // the lock can miss a rotation that was committed meanwhile.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${toDate(now)})`

@@ -4,7 +4,7 @@
 export const name = "petstore"
 export const title = "Petstore"
 
-/** The collection that examples and links name. `GET /v1/<collection>` lists it, and its table has the same name. */
+/** The collection in examples and links. `GET /v1/<collection>` lists it, and its table has the same name. */
 export const collection = "pets"
 
 export const [keyPrefix, adminTokenPrefix] = ["psk_", "adm_"]

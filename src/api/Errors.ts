@@ -12,7 +12,6 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
-/** The maximum size of a request. */
 export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerFields: 100 }
 
 export const errors = {
@@ -92,8 +91,8 @@ const declareErrorWithDefaultWait = declareErrorWith({
 })
 
 /**
- * 400: the path, headers, query or body is invalid (SPEC §7). The message names the invalid fields of one of these, the
- * first in this order.
+ * 400: the path, headers, query or body is invalid (SPEC §7). The message names the invalid fields of only the first
+ * invalid part, in this order.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
@@ -124,11 +123,11 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: the service is overloaded, the database fails, or `/readyz` during a shutdown. `retryAfter` defaults to 1 s. */
+/** 503: overload, a database failure, or a shutdown (only `/readyz`). `retryAfter` defaults to 1 s. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-/** What all errors of the API have. */
+/** The fields that all errors of the API have. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   readonly _tag: keyof typeof errors
   readonly message: string

@@ -96,7 +96,7 @@ const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
-      // The body may have thousands of numbers: 16 KiB of them take 2 ms with this line, and 5 ms without it.
+      // Fast path for numbers that are not rounded: 16 KiB of them take 2 ms with this line, and 5 ms without it.
       if (typeof field !== "number" || Number.isSafeInteger(field) && String(field) === source) return field
       const exact = parseInteger(source)
       if (exact !== undefined) return BigInt(field) === exact ? field : exact

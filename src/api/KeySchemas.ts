@@ -8,7 +8,7 @@ export const KeyId = Schema.String.annotate({
   examples: ["key_4fTq9XbLw2ZkPn7R"]
 }).check(isStorable)
 
-/** The latest `Date`. */
+/** The latest time that a `Date` can hold. */
 export const maxDateMs = 8_640_000_000_000_000
 
 export const Instant = Schema.DateTimeUtcFromString
@@ -176,7 +176,7 @@ export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Sch
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret that a rotation replaced. It ends at `endsAt`, or with its key. `lastUsedAt` is accurate to the minute. */
+/** A secret replaced by a rotation. Works until `endsAt`, or until its key ends. `lastUsedAt` has minute resolution. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 

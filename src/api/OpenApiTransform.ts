@@ -1,4 +1,4 @@
-/** Adds to the OpenAPI documents that Effect derives what SPEC.md or a tool needs. */
+/** Adds data that SPEC.md or tools require to the OpenAPI documents that Effect derives. */
 import { Predicate, Record as Records, Schema } from "effect"
 import type { OpenApi } from "effect/http-api"
 
@@ -21,7 +21,7 @@ export const makeServer = (variable: string, url: string, description: string): 
   variables: { [variable]: { default: url } }
 })
 
-// Effect writes headers in lower case. SPEC §8 does not, and a header of both must not appear twice.
+// Capitalizes Effect's lower-case header names as in SPEC §8, so that no header appears in both forms.
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
@@ -29,7 +29,7 @@ const capitalize = (name: string): string =>
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]
-  // Scalar would send optional parameters with an example. It sends the default, which changes nothing.
+  // Scalar sends each parameter with an example, so disable the examples of optional parameters without a default.
   const isSent = rest.required || schema.default !== undefined
   return {
     name: rest.in === "header" ? capitalize(name) : name,
@@ -44,7 +44,7 @@ const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => ex
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Completes a document and removes `basePath` from its paths, because the servers of SPEC §1 end in it. */
+/** Completes a document, and removes `basePath` from its paths, because SPEC §1's server URLs end with `basePath`. */
 export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   readonly basePath: string
   readonly securitySchemes: OpenApi.OpenAPIComponents["securitySchemes"]
@@ -53,7 +53,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 ({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
   const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = Object.keys(securitySchemes).map((name) => ({ [name]: [] }))
-  // Effect closes all objects, but a later version can add fields to responses.
+  // Remove `additionalProperties: false`, which Effect adds: a later version can add fields to responses.
   const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 
@@ -67,9 +67,9 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const completeContent = (content: OpenApi.OpenApiSpecContent = {}, isRequest = false): void => {
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
-      // SPEC §4 names the schemas of bodies. `exactJson` and `errorResponse` can only refer to them with `allOf`.
+      // Refer to named schemas as SPEC §4 does. `exactJson` and `errorResponse` can only refer to them with `allOf`.
       const { allOf: [schema] = [declared] } = declared
-      // Postman makes up a request body without an example. Prism (a mock) and Scalar show those of the errors.
+      // Without an example, Postman makes up a request body. Prism (a mock) and Scalar show the errors' examples.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])
       const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
       Object.assign(body, { schema, ...values.length > 0 && { examples } })
@@ -78,7 +78,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
   for (const operation of operations.filter(Predicate.isNotUndefined)) {
-    // SPEC §5. `Auth` declares no `security`, because Effect's costs time in each request.
+    // SPEC §5. Set here, because `Auth` avoids Effect's `security` option, which costs time in each request.
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content, true)
@@ -93,7 +93,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   }
   return {
     ...rest,
-    // Redocly's linter wants a license, and Spectral's a contact.
+    // Redocly's linter requires a license, and Spectral's a contact.
     info: {
       ...derived.info,
       version: "1.0.0",

@@ -46,7 +46,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Reads the body before validation: rejects a slow (408) or large one (413), and all but JSON in UTF-8 (415, 400). */
+/** Reads the body before validation. Rejects slow (408) and large bodies (413), and all but UTF-8 JSON (415, 400). */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,
@@ -61,15 +61,14 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
   error: Errors.serviceUnavailable
 }) {}
 
-/** Fails with 410 from the sunset of a deprecated operation. */
+/** Fails with 410 after the sunset date of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** All middleware of `PetstoreApi`. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
-/** An endpoint's annotation. `headers` are in all its responses, except for errors that Node's parser finds. */
+/** Annotates a deprecated endpoint. All its responses have `headers`, except rejections by Node's parser. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   /** The path of the operation that replaces it. */
@@ -77,7 +76,7 @@ export class Deprecation extends Context.Service<Deprecation, {
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). It needs the middleware `Sunset` too. */
+/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). The endpoint also needs `Sunset`. */
 export const deprecate = (since: Date, sunset: Date, successor: string) => {
   const link = `<${successor}>; rel="successor-version"`
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }

@@ -17,7 +17,7 @@ const name = Schema.String.annotate({ description: "The pet's name.", examples: 
 
 /** SPEC §2 NewPet. */
 export const NewPet = Schema.Struct({
-  /** At most 1,000 code points, so that a page of 100 pets fits in memory, and a body, escaped, in 12 KB. */
+  /** At most 1,000 code points: bounds the memory of a page of 100 pets, and fits in a body even if escaped (12 KB). */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),
   categoryId: int64("Identifier of the category that the pet belongs to.", 3),
   status: Schema.optionalKey(PetStatus)
@@ -66,7 +66,7 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, petText)
 export const PetsJson = exactJson(Pets, petsText)
 
-/** The cursor of a page: the id of the last pet on the page before. It is opaque: its encoding may change. */
+/** The cursor of a page: the id of the last pet on the page before. Opaque to clients: the encoding may change. */
 export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
 
 /** The query of `listPets` (SPEC §4.1). `cursor` is the id of the last pet on the previous page. */

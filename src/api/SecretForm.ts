@@ -34,7 +34,7 @@ export const findSecret = (text: string): string | undefined => new RegExp(`${ke
 
 const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 
-/** Also finds secrets that are percent-encoded, even several times: `%5F`, `%255F` and `%25255F` are all `_`. */
+/** Redacts secrets, even if percent-encoded several times: `%5F`, `%255F` and `%25255F` are all `_`. */
 export const redactSecrets = (text: string): string => {
   const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
   return decoded.search(anySecret) < 0 ? text : decoded.replaceAll(anySecret, "$1…")

@@ -47,7 +47,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** A schema of type `A` without validation, for responses whose body a client's codec validates. */
+/** A schema of type `A` without validation, for responses whose body already has a codec that validates it. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
@@ -63,7 +63,7 @@ const isClose = (from: string, to: string, edits: number): boolean => {
 
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
-/** Suggests the known name that `name` misspells, if there is one. */
+/** Suggests the known name that is closest to the misspelled `name`, if one is close. */
 const suggest = (name: string, known: ReadonlyArray<string>): string => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
   const [closest] = maxEdits.flatMap((edits) => known.filter((each) => isClose(simplify(name), simplify(each), edits)))

@@ -40,7 +40,7 @@ export interface AdminOptions extends ClientOptions {
 
 const ofKey = (id: string) => ({ "key.id": id })
 
-/** The request of a change: the key, and the version that it must have. */
+/** The path parameter and the `If-Match` header of a change. */
 const changeOf = (id: string, { version }: ChangeOptions = {}) => ({
   params: { id },
   headers: version === undefined ? {} : { "if-match": [formatETag(version)] }
@@ -107,12 +107,12 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     get: (id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, ErrorOf<"showKey">> =>
       call("get", api.showKey({ params: { id } }), options, ofKey(id)),
     /**
-     * Counts a key's requests by minute for the last 60 minutes and by hour for up to 720 hours, oldest first.
+     * Gets a key's request counts by minute for the last 60 minutes and by hour for up to 720 hours, oldest first.
      * Intervals without requests are absent.
      */
     usage: (id: string, options?: CallOptions): Effect.Effect<UsageHistory, ErrorOf<"showUsage">> =>
       call("usage", api.showUsage({ params: { id } }), options, ofKey(id)),
-    /** Lists the keys with the most requests of one kind: by default the ten with the most `allowed` in an hour. */
+    /** Lists the keys with the most requests of one kind: by default, the ten with the most `allowed` in an hour. */
     topUsage: (
       query: Optional<TopUsageQuery> = {},
       options?: CallOptions

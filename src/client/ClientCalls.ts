@@ -20,9 +20,9 @@ export interface ResponseMetadata {
   readonly headers: Headers.Headers
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
   readonly requestId: string | undefined
-  /** The API key's most restrictive rate limit. `undefined` if the response does not have the headers of one. */
+  /** The API key's most restrictive rate limit. `undefined` if the response has no headers for it. */
   readonly rateLimit: RateLimitState | undefined
-  /** Whether the response repeats that of an earlier request with the same idempotency key. */
+  /** Whether the service replayed its response to an earlier request with the same idempotency key. */
   readonly isReplayed: boolean
 }
 
@@ -31,7 +31,7 @@ const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
 })
 
 /**
- * Runs an effect that calls a client. Returns its result, and the metadata of its last successful response.
+ * Runs an effect that calls a client. Returns the effect's result, and the metadata of the last successful response.
  *
  * @example
  * const [created, { isReplayed, requestId }] = yield* withMetadata(client.create(fields, { idempotencyKey }))
@@ -46,10 +46,10 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
 })
 
-/** A client's part of a middleware that leaves the request to the transport. */
+/** Client middleware that changes nothing, because the transport adds the bearer token. */
 export const relay: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) => call.next(call.request)
 
-/** Returns a function that runs a request of the derived client as the call `name`, in a span of its own. */
+/** Returns a function that runs a request of Effect's derived client, in a span with the call's name. */
 export const makeCall = (clientName: string) =>
 <A, E>(
   name: string,

@@ -13,7 +13,7 @@ export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error that this client does not expect here. The service may be newer. */
+/** The service returned an error that the API does not declare for this operation. The service may be newer. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument or a header is invalid, so the client sent no request. */
@@ -89,7 +89,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Before a response, `cause` is an invalid argument. After it, the response does not fit the API. */
+/** Without a response, `cause` is an invalid argument. With a response, the response does not fit the API. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

@@ -47,8 +47,8 @@ interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /**
-   * Starts at 1. A response with limits sets it to the remaining requests, at least 1. A success without any sets it to
-   * Infinity. An attempt that waits for its response can raise it.
+   * The concurrency limit, at first 1. A response sets it to the remaining requests, but at least 1. A success without
+   * rate-limit headers sets it to Infinity. A slow response raises it by 1 (`addSlot`).
    */
   readonly maxInFlight: number
 }
@@ -62,7 +62,7 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** After a second without a response, allows one more attempt within the limit, so that one does not block all. */
+  /** Allows one more attempt after a second without a response, so that one slow response does not block all calls. */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now))).pipe(
     Effect.delay("1 second"),
     Effect.andThen(Effect.never)

@@ -91,8 +91,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
 }, Effect.provide([HttpApiMiddleware.layerClient(Auth, relay), SecureRandom.layerWebCrypto]))
 
 /**
- * A client of the Petstore service. After a 408, a 429, a 5xx other than 505, or no response, it retries with backoff,
- * but not before `Retry-After`. It sends an `Idempotency-Key` with each create, so a retry creates no second pet.
+ * A client of the Petstore service. Retries with backoff after a 408, a 429, a 5xx other than 505, or no response, but
+ * not before `Retry-After`. Sends an `Idempotency-Key` with each create, so a retry creates no second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/PetstoreClient", { make }) {
   /** Uses `fetch`. */

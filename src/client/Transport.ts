@@ -34,13 +34,13 @@ export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
 type Request = HttpClientRequest.HttpClientRequest
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The call that sends a request. It keeps the response that the call ends with. */
+/** The call that a request belongs to. `response` holds the last response of the call. */
 export class CurrentCall extends Context.Service<CurrentCall, {
   readonly options: CallOptions
   readonly response: Ref.Ref<Option.Option<Response>>
 }>()("petstore/client/CurrentCall") {}
 
-/** Returns the `HttpClient` of a client, and the effect that returns its rate limit. */
+/** Returns the `HttpClient` of a client, and an effect that returns the latest rate limit. */
 export const makeTransport = Effect.fnUntraced(function*(
   defaults: ClientOptions,
   secret: Secret,
@@ -66,7 +66,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // `HttpClient.transform` would prepare the request once for all attempts, for example with a signature that expires.
+  // Unlike `HttpClient.transform`, prepares the request again for each attempt: a signature, for example, can expire.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
@@ -85,7 +85,7 @@ const parseBaseUrl = (baseUrl: string | URL): string => {
 /** In browsers, do not set `User-Agent`, because the service would have to allow that header (CORS). */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
-// Node's error for an invalid header quotes the value, which may be the API key.
+// Check headers before Node does, because Node's error quotes the invalid value, which may be the API key.
 const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\r\n]*[\t -~\x80-\xff]*[\r\n]*$/]
 
 const authorize = Effect.fnUntraced(function*(request: Request, secret: Secret, own: Headers.Input) {

@@ -47,7 +47,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     if (!Schema.isSchemaError(reason.cause)) return text
     return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
-  // Another program at the address would hardly send an X-Request-Id.
+  // An X-Request-Id suggests that the service responded, and not another program at the address.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +

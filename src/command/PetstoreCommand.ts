@@ -141,7 +141,7 @@ const log = Command.make(
   Effect.fnUntraced(function*({ id, json, limit, ...filter }) {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
-    // An unknown id fails instead of printing an empty log. A key that was deleted in SQL still has entries.
+    // If the log is empty, check the key, so that an unknown id fails. A key that was deleted in SQL still has entries.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
     const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
@@ -211,7 +211,7 @@ const keys = Command.make("keys").pipe(
 )
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Load the databases only here.
+  // Load the database modules only for this subcommand.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>

@@ -2,8 +2,8 @@
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
  * A parser fails with a correction, such as "a database number", which the error message appends to "Expected redis://…
- * with" (without "with" if it is empty). The message quotes only file paths, because other parts of the URL may contain
- * an unencoded password.
+ * with" (without "with" if the correction is empty). The message quotes only file paths, because other parts of the URL
+ * may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
@@ -163,7 +163,7 @@ const redisForm = new RegExp(
   "i"
 )
 
-// redis-py's names.
+// Named as in redis-py.
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 

@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** The error does not contain the value, which may be a secret. Only `parse` may put a part of it into its message. */
+/** The error omits the value, which may be a secret, unless `parse` puts a part of the value into its message. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

@@ -183,9 +183,9 @@ export const checkSettings = Effect.gen(function*() {
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
-/** Replaces the wildcard addresses 0.0.0.0 and [::] by localhost, so that the URL works in a browser. */
+/** Replaces the wildcard addresses 0.0.0.0 and [::] with localhost, so that the URL works in a browser. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** The command as the log shows it: through npm in a checkout, where this file is TypeScript. */
+/** The command that log lines suggest. In a checkout, where this file is TypeScript, npm runs the command. */
 export const command = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -18,7 +18,7 @@ export const maxResponses = Config.map(
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
 )
 
-/** Waits only this long for the finalizers of `layer`, so that the layers below still have their time to close. */
+/** Waits at most `duration` for the finalizers of `layer`, so that the layers below it have time to close. */
 export const closeWithin =
   (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>
     Layer.effectContext(Effect.gen(function*() {

@@ -7,7 +7,7 @@ import { FormDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
 import { type Failure, useSession } from "./Session.ts"
 
-/** If the key was changed after the operator saw it, shows what changed instead of overwriting it. */
+/** If the key has changed since the operator saw it, shows the changes instead of overwriting them. */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {

@@ -118,7 +118,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL that last set the search field. Rendering compares it, because an effect could overwrite new input. */
+  /** The URL that last set the search field. Compared during rendering, because an effect could overwrite new input. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

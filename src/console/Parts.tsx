@@ -18,7 +18,7 @@ export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at
 
 const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** Formats the time from or to now, such as `in 3 h` or, below `precision` seconds, "just now". Beyond a day, UTC. */
+/** Formats a time relative to now: `in 3 h`, or "just now" if within `precision` seconds. Beyond a day, uses UTC. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
   if (Math.abs(seconds) >= 86_400) return `${formatInstant(at)} UTC`

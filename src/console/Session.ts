@@ -49,7 +49,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Do not sign out while a dialog keeps the page open. It may show a new secret, which would be lost.
+            // Do not sign out while a dialog holds the page, because the dialog may show a new secret.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
@@ -95,7 +95,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs one call, and ignores others meanwhile. Unmounting does not abort it: the change may already be made. */
+/** Runs one call at a time, and ignores further ones. Unmounting does not abort it: the change may already be made. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

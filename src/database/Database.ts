@@ -88,9 +88,9 @@ const maxSilenceMs = 3_000
 const cancelTimeoutMs = 500
 
 /**
- * Opens sockets for the driver, and closes those of a silent server. The driver has no timeout for them: it opens one
- * more to cancel a statement, or because all are in use. So a socket that was silent meanwhile waits for a reply, and
- * an idle one stays open.
+ * Opens sockets for the driver, and closes those of a dead server, because the driver has no read timeout. A silent
+ * socket is dead if it never received a byte, or if the driver opened another one during the silence: to cancel a
+ * statement, or because all sockets are in use. Any other silent socket is idle and stays open.
  */
 const makeOpen = ({ host, port }: DatabaseUrl) => {
   let openedAt = 0
@@ -99,7 +99,7 @@ const makeOpen = ({ host, port }: DatabaseUrl) => {
     const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
     return socket.setTimeout(maxSilenceMs, () => {
       const { bytesRead, bytesWritten } = socket
-      // The cancellation of a statement takes time, and so does reading what arrived while this process was paused.
+      // Leave time to cancel a statement, and to read bytes that arrived while this process was paused.
       setTimeout(() => {
         if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
         const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
@@ -116,7 +116,7 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
   url,
-  // The driver reads these from the URL too, but its spans only from here.
+  // The driver finds these in the URL too, but its spans show only the values given here.
   database,
   host,
   port,

@@ -13,8 +13,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. It uses `stat`, because opening and closing the
- * file would release this process's POSIX locks on it.
+ * Returns a function that tells whether `path` is still the same file. Uses `stat`, because opening and closing a file
+ * would release this process's POSIX locks on the file.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })
@@ -26,7 +26,7 @@ export const watchFile = (path: string): () => boolean => {
 
 /**
  * Locks a directory with SQLite's file lock. Unlike a PID file, the lock is released when the process exits, and works
- * between containers. The returned function tells whether the lock is still held. Deleting the lock file loses it.
+ * between containers. The returned function tells whether the lock is still held: deleting its file loses the lock.
  */
 export const acquire = (
   directory: string

@@ -11,7 +11,7 @@ class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly messa
 const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
   isAllowed ? Effect.void : new ImportRejected({ message })
 
-/** Returns the tables with their numbers of rows. A table comes after those that it references. */
+/** Returns each table's row count. A table comes after the tables that it references. */
 const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
@@ -26,9 +26,9 @@ const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
 const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
-/** Locks the tables, so that a process that starts meanwhile waits until the import ends. */
+/** Migrates and checks the target. The migration lock makes a process that starts meanwhile wait for the import. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
-  // The role may have the timeout that docs/database.md suggests for PgBouncer.
+  // Override the role's statement timeout, which docs/database.md suggests for PgBouncer.
   yield* to`SET LOCAL statement_timeout = 0`
   yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
   const others = yield* to`
@@ -39,7 +39,7 @@ const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
   yield* rejectUnless(found === "", `DATABASE_URL: the database is not empty: ${found}. Drop and create it again.`)
 })
 
-/** Copies rows as JSON, in which all types of the tables keep their values. Reads the next rows while it writes. */
+/** Copies rows as JSON, which preserves the values of all column types. Reads the next rows while it writes. */
 const copyTable = (from: SqlClient.SqlClient, to: SqlClient.SqlClient) =>
   Effect.fnUntraced(function*({ name, rows: total }: { readonly name: string; readonly rows: number }) {
     yield* from`DECLARE rows CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${from(name)} AS t`
@@ -85,7 +85,7 @@ const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClien
 const open = <E, R>(layer: Layer.Layer<SqlClient.SqlClient, E, R>) =>
   Effect.map(Layer.build(layer), Context.get(SqlClient.SqlClient))
 
-/** Copies everything in one transaction, which only reads the embedded database. Returns what it copied. */
+/** Copies all rows in one transaction. Only reads the embedded database. Returns a text with the row counts. */
 export const run = Effect.gen(function*() {
   const [directory, url] = [yield* Settings.dataDir.config, yield* Config.option(Settings.databaseUrl.config)]
   const missing = new ImportRejected({ message: "DATABASE_URL: set it to the URL of an empty PostgreSQL database." })

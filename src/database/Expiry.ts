@@ -5,8 +5,8 @@ import { makeCountFailure } from "../observability/Metrics.ts"
 const maxRowsPerStatement = 5_000
 
 /**
- * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both the
- * process's and the server's clock. One wrong clock cannot delete it too early.
+ * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both
+ * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string

@@ -57,7 +57,7 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
 
 /**
  * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for that reason,
- * runs it again on a reserved connection, whose session ends if it is read-only too. A pooler would keep using it.
+ * runs it again on a reserved connection. If that is read-only too, ends its session, which a pooler would keep using.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
   const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)

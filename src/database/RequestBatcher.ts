@@ -11,7 +11,7 @@ interface Call<A, B, E> {
 }
 
 const tickMs = 50
-/** A longer tick counts as this long, so that no call fails because the process was paused. */
+/** The maximum time that one tick adds, so that no call times out because the process was paused. */
 const maxTickMs = 250
 
 const unavailable = Exit.fail(databaseSilent)
@@ -22,7 +22,7 @@ const unavailable = Exit.fail(databaseSilent)
  * result.
  *
  * A call fails with `ServiceUnavailable` once `timeout` has passed since its start, or when the scope closes. When all
- * calls of a batch have failed, the batch is interrupted, and the next one starts when it has ended.
+ * calls of a batch have failed, the batch is interrupted, and the next batch starts when the interruption has ended.
  *
  * Does not use Effect's `RequestResolver`, which would keep each item in memory until a major garbage collection
  * (measured: docs/performance.md).
@@ -35,7 +35,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly timeout: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  // A call can start just before a tick, and is failed by the tick after its deadline.
+  // Two ticks shorter than `timeout`, because a call can fail up to two ticks after its deadline.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []

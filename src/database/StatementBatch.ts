@@ -16,7 +16,7 @@ export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
     run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
   })
 
-/** One batch runs at a time. If it fails because the server is read-only, its session ends. */
+/** One batch runs at a time. After a failover, `leaveReadOnlyServer` repeats the batch in another session. */
 export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     RequestBatcher.make({

@@ -39,8 +39,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. When the scope closes, the last flush waits for a running one. If that were interrupted,
-  // its statement could still commit, and the last flush would write the same values again.
+  // Run one flush at a time. When the scope closes, the last flush waits for a running one. If the running flush were
+  // interrupted, its statement could still commit, and the last flush would write the same values again.
   const lock = yield* Semaphore.make(1)
   const flush = Effect.suspend(() => {
     const rest = [...pending]

@@ -15,7 +15,7 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** In metrics, all other methods get the label `_OTHER`. Otherwise clients could create many time series. */
+/** Metrics label all other methods `_OTHER`, so that clients cannot create many time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**

@@ -25,7 +25,6 @@ import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** The routes of the contract. */
 export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide([
@@ -40,8 +39,8 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
 )
 
 /**
- * What the API port does with all its responses: charges the address, adds the headers, and writes the access log.
- * `pages` are the paths of documents that the port serves too.
+ * Hooks of the API port: charge the client's address if no key was charged, add headers, and write the access log. The
+ * port also serves documents at the paths `pages`.
  */
 export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
@@ -93,7 +92,7 @@ export const makeHooks = Effect.fnUntraced(
         context.charged.to === "key"
           ? send(head, context, context.charged.decision, response)
           : chargeAndSend(head, context, response),
-      // Charge early disconnects too. Otherwise a client could cause lookups of API keys without limit.
+      // Charge early disconnects too, so that a client cannot cause unlimited lookups of API keys.
       abort: (head, context) =>
         Effect.andThen(
           context.charged.to === "address" ? chargeAddress(head, false) : Effect.void,

@@ -30,7 +30,7 @@ export const make = Effect.gen(function*() {
     )
 })
 
-/** Bodies have arrived before, so slow uploads occupy no slots. */
+/** Runs after `RequestBody`, so slow uploads occupy no slots. */
 export const layer = Layer.effect(
   ConcurrencyLimit,
   Effect.map(make, (limit) => ConcurrencyLimit.of((httpEffect) => limit(httpEffect)))

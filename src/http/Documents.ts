@@ -71,7 +71,7 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    // Describe the page by the first line alone. The empty icon keeps browsers from requesting /favicon.ico.
+    // Shorten the meta description to its first line. The empty icon keeps browsers from requesting /favicon.ico.
     const content = html.replaceAll(/(description" content="[^\n"]*)[^"]*/g, "$1")
       .replace("<html>", `<html lang="en">`)
       .replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)

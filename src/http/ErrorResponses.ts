@@ -38,7 +38,7 @@ const ofMissingRoute = (
     })
 }
 
-/** Only a declared failure becomes its status. All else, also an error that dies, is a logged 500. */
+/** A declared failure becomes a response with its status. All else, even an API error as a defect, is a logged 500. */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,

@@ -1,6 +1,6 @@
 /**
- * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
- * Error body, and adds headers to every response. Hot path: avoids generators.
+ * Middleware for all routes of a port: provides the request context, turns failures into responses with the Error body,
+ * and adds headers to every response. Hot path: avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -14,7 +14,7 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** What each port supplies. */
+/** Supplied by each port: its routes, trusted proxies and allowed hosts, and hooks that finish or abort a request. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
@@ -49,10 +49,10 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }
 
-/** Returns the response to a request that reaches no route, because Node rejects it. */
+/** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks, error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // The path of an unknown method is unknown too, so name the methods of all paths.
+    // Node reports no path with an unknown method, so name the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const response = error.status === 405

@@ -4,7 +4,7 @@ import * as NodeServer from "../node-server/NodeServer.ts"
 import { type PortHooks, reject } from "./PortMiddleware.ts"
 import { routerConfig } from "./RoutePaths.ts"
 
-/** Serves `routes`, which include the middleware of the port, on its address. */
+/** Serves `routes`, which must include the port's middleware, on `address`. */
 export const layer = <E, R>(
   routes: Effect.Effect<
     Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>,

@@ -13,7 +13,7 @@ import { type Decision, mostRestrictive, type Window } from "../rate-limit/Polic
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { RequestContext } from "./RequestContext.ts"
 
-/** Whose limits a response shows. */
+/** The kind of caller whose limits a response shows. */
 type LimitScope = "key" | "address"
 
 const decisions = byAttributes(

@@ -1,6 +1,6 @@
 /**
- * Reads a body, and checks that it is UTF-8 JSON within the size limit, without names that parsers could read
- * differently.
+ * Reads a body, and checks that it is UTF-8 JSON within the size limit, without deep nesting, duplicate names or
+ * `__proto__`.
  */
 import { Effect, Layer, Result } from "effect"
 import { type Headers, HttpServerRequest } from "effect/http"
@@ -64,7 +64,7 @@ const expectedOf = (text: string): string | undefined => {
 
 const unexpected = /Unexpected token '.'/su
 
-/** Returns the cause and the position in V8's message. The rest of the message can quote the body. */
+/** Extracts the cause and the position from V8's message, because the rest of the message can quote the body. */
 const describeFault = (message: string, text: string): string => {
   const [found] = unexpected.exec(message) ?? []
   if (found !== undefined) return `${found} at position ${positionOfUnexpected(text, 0, text.length)}`
@@ -107,15 +107,15 @@ const noBytes = new Uint8Array()
 
 /**
  * Reads the bytes of Node's request. `HttpServerRequest.arrayBuffer` would create a cache, a stream and a fiber, for
- * 10 % of the CPU of a create (docs/performance.md). It still reads the bodies that wait for a `100 Continue`.
+ * 10 % of the CPU of a create (docs/performance.md). `read` still uses it for bodies that wait for `100 Continue`.
  */
 const readNodeRequest = (source: NodeRequest) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
     let body: Uint8Array = noBytes
     source.on("data", (chunk: Uint8Array) => {
-      // Keep nothing of what arrives after the limit, until the response closes the connection.
+      // Over the limit, discard further chunks until the response closes the connection.
       if (body.length > requestLimits.bodyBytes) return
-      // Node's server of this service sends one chunk. Not `Buffer.concat`: the client package has no types of Node.
+      // `OrderedServer` emits one chunk. Not `Buffer.concat`, because the client package lacks Node's types.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > requestLimits.bodyBytes) resume(Effect.fail(new PayloadTooLarge()))
     })

@@ -1,11 +1,11 @@
-/** The data about a request that middleware records for the response headers and the access log. */
+/** Data that middleware records about a request, for the response headers and the access log. */
 import { Context, Effect } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/SecretForm.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** Whom a request is charged to: the API key once `RateLimit` has run, else the client's address after the response. */
+/** The caller to charge: the API key once `RateLimit` has run, else the client's address when a response is ready. */
 type Charged = { readonly to: "address" } | { readonly to: "key"; readonly decision: Decision }
 
 export interface RequestContext {
@@ -27,7 +27,7 @@ export interface RequestContext {
 }
 
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
-  // Replace an id with a secret: `redactSecrets` puts `…` there, which the pattern rejects.
+  // Do not use an id that contains a secret: `redactSecrets` puts `…` there, which the pattern rejects.
   requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
     ? sentId
     : crypto.randomUUID(),
@@ -35,7 +35,7 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): Reques
   charged: { to: "address" }
 })
 
-/** `PortMiddleware` provides it to every request. The default cannot be written to. */
+/** `PortMiddleware` provides a new context to every request. The default context is frozen. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

@@ -95,8 +95,8 @@ const hostOf = ({ headers, url }: NodeRequest): string | undefined => {
 }
 
 /**
- * Returns a predicate that allows IP addresses, `localhost` and `names`. It prevents DNS rebinding: a web page points
- * its own domain to this machine, and the browser then sends that domain as the host.
+ * Returns a predicate that allows IP addresses, `localhost` and `names`. This prevents DNS rebinding, in which a web
+ * page points its own domain to this machine, and the browser then sends that domain as the host.
  */
 export const isAllowedAmong = (names: Iterable<string>) => {
   const allowed = new Set(["localhost", ...Array.from(names, normalize)])
@@ -104,6 +104,6 @@ export const isAllowedAmong = (names: Iterable<string>) => {
     allowed.has(name) || Result.isSuccess(NetAddress.ipFromString(name.replace(/^\[(.+)\]$/, "$1")))
 }
 
-/** `Expect` has only one known value (RFC 9110 §10.1.1). */
+/** RFC 9110 §10.1.1 defines only the value `100-continue` for `Expect`. */
 export const hasUnknownExpectation = (head: RequestHead): boolean =>
   (headerOf(head, "expect") ?? "100-continue").toLowerCase() !== "100-continue"

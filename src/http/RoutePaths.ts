@@ -24,8 +24,8 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly endpoint?: HttpApiEndpoint.Top | undefined }
 
 /**
- * Returns a function that finds the methods that a URL allows, and the endpoint of `method`, or of the path if it has
- * only one. `pages` are GET paths outside the contract. `*`, as in `OPTIONS *`, allows all methods of the contract.
+ * Returns a function that finds a URL's methods, and its endpoint for `method`, or its only endpoint for any method.
+ * `pages` are GET paths outside the contract. `*`, as in `OPTIONS *`, allows all methods of the contract.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -66,7 +66,7 @@ export const layer = Layer.effect(
   })
 ).pipe(
   // Count failures in memory. Redis is shared by machines, so it would count 127.0.0.1 of all machines as one client.
-  // Layers are shared by reference, so without `fresh` the API port could count in the same memory.
+  // Layers are memoized by reference, so without `fresh` the API port could share this limiter.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

@@ -109,14 +109,13 @@ const sessionHandlers = HttpApiBuilder.group(
   })
 )
 
-/** The routes under `/admin`. */
 export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),
   Layer.provide([RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 
-/** `pages` are the paths of documents that the port serves too. */
+/** The port also serves documents at the paths `pages`. */
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages),
   trustedProxies: [],

@@ -38,7 +38,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
   const updateReady = Effect.flatMap(Effect.isSuccess(readiness), (isReady) => Metric.update(ready, Number(isReady)))
-  // OTLP exports the last value, so also update it while nobody reads `/metrics`.
+  // OTLP exports the gauge's last value, so update the gauge even if `/metrics` is not scraped.
   yield* Effect.forkScoped(Effect.repeat(updateReady, Schedule.fixed("15 seconds")))
   const report = Effect.andThen(updateReady, PrometheusMetrics.format())
   const contentType = "text/plain; version=0.0.4; charset=utf-8"

@@ -15,7 +15,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
     return open
   }
   server.on("connection", (socket) => {
-    // A client that has already reset the connection has no address whose limits could count its requests.
+    // A connection that the client has already reset has no address, so no limit per address could apply.
     if (socket.remoteAddress === undefined) socket.destroy()
     const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
     if (network === undefined) return

@@ -85,8 +85,8 @@ const cannotListen = ({ host, port }: Port, address: string, portNumber: number,
 }
 
 /**
- * Effect copies its context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %,
- * so keep only what requests need, and the references that layers around the service can set for them.
+ * Effect copies the context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %,
+ * so keep only services that requests need, and references that layers around the service can set.
  */
 const pickForRequests = Context.pick(
   Scope.Scope,

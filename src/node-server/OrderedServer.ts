@@ -14,7 +14,7 @@ const maxUnreadBytes = 64 * 1024 * 1024
 const { bodyBytes: maxBodyBytes } = requestLimits
 const maxBodyChunks = 4_096
 
-/** Takes further input from Node's parser, which would go on to call JavaScript for each chunk and each request. */
+/** Discards further input before Node's parser, which would call JavaScript for each chunk and each request. */
 const bypassParser = (socket: Socket): void => {
   socket.removeAllListeners("data").on("data", () => {})
 }
@@ -39,10 +39,10 @@ export class Request extends IncomingMessage {
   #chunks = 0
   #hasFault = false
   onComplete?: () => void
-  /** The response until it is sent. Afterwards nothing may keep it, because it holds its whole body. */
+  /** The response until it is sent. Then cleared to free memory, because a response holds its whole body. */
   response: Response | undefined
 
-  // Copies each chunk of the body into one buffer. A chunk of one byte that is kept as an object takes 500 bytes.
+  // Copies each chunk of the body into one buffer, because a one-byte chunk as an object of its own takes 500 bytes.
   override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
@@ -71,7 +71,7 @@ export class Request extends IncomingMessage {
     return true
   }
 
-  /** Makes reading the body fail, but keeps the connection open for the response. `destroy` alone would close it. */
+  /** Makes reading the body fail. Unlike `destroy` alone, keeps the connection open for the response. */
   fail(fault: Error): void {
     this.#hasFault = true
     this.destroy(fault)
@@ -84,14 +84,14 @@ export class Request extends IncomingMessage {
   }
 }
 
-/** The latest request of each connection that has not arrived completely, or whose response is not sent. */
+/** Each connection's latest request, until the request has arrived completely and its response is sent. */
 const latestRequests = new WeakMap<Socket, Request>()
 
-/** The values of `socket.bytesRead` behind the latest request, if it has `Upgrade` and no other bytes followed it. */
+/** `socket.bytesRead` at the end of each connection's latest request with `Upgrade`, if no other bytes followed. */
 const upgradesReadTo = new WeakMap<Socket, number>()
 
 class Response extends ServerResponse<Request> {
-  /** Runs the request of this response. Set while the response of the request before it is not sent. */
+  /** Runs the request of this response. Set while the connection's previous response is not sent. */
   #run: (() => void) | undefined
 
   get isWaiting(): boolean {
@@ -103,7 +103,7 @@ class Response extends ServerResponse<Request> {
     else run()
   }
 
-  /** Node calls this when it is the turn of this response (RFC 9112 §9.3.2). */
+  /** Node calls this when the connection's earlier responses are sent (RFC 9112 §9.3.2). */
   override assignSocket(socket: Socket): void {
     super.assignSocket(socket)
     const run = this.#run
@@ -121,7 +121,7 @@ class Response extends ServerResponse<Request> {
     Reflect.apply(super.end, this, values)
     const [body] = values
     if (this.socket === null || this.socket.writableLength === 0) return this
-    // Effect keeps the text of the body, and Node its bytes.
+    // Count the body twice, because Effect holds its text, and Node its bytes.
     this.#limitUnread(
       this.socket,
       2 * (typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0)
@@ -130,8 +130,8 @@ class Response extends ServerResponse<Request> {
   }
 
   /**
-   * Prepares for a request with `Upgrade`, which is ignored (RFC 9110 §7.8). Node's parser drops what arrives behind it
-   * in one read, so the connection stays open only if the size of the request shows that nothing was dropped.
+   * Handles a request with `Upgrade`, which is ignored (RFC 9110 §7.8). Node's parser drops bytes that follow it in the
+   * same read, so the connection stays open only if the size of the request shows that no bytes were dropped.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -157,7 +157,7 @@ class Response extends ServerResponse<Request> {
       release()
       socket.destroy()
     }
-    // Node's idle timeout does not close the connection of a slow reader that sends bytes.
+    // Node's idle timeout does not fire for a slow reader that keeps sending bytes.
     const timer = setTimeout(close, maxResponseReadMs).unref()
     const release = () => {
       if (!Response.#unread.delete(this)) return
@@ -186,7 +186,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // One request runs, and one may wait behind it: a client that has just read a large response can be that early.
+  // One request runs and one may wait: a client may have read a large response before Node reports it as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -206,7 +206,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
 
   /**
    * Ends a connection after `fault`. If all requests have arrived, calls `respond` after the last response. Otherwise
-   * makes reading the incomplete body fail, so that its handler responds last. If the handler already has, only closes.
+   * makes reading the incomplete body fail, so that its handler responds last. If that handler has responded, closes.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const last = latestRequests.get(socket)
@@ -222,7 +222,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
   }
 }
 
-/** Stops reading. The parser skips the requests that Node has already read: one read can have 2,521 of them. */
+/** Stops reading, and makes the parser skip requests that Node has already read: one read can hold 2,521 of them. */
 const stopReading = (socket: Socket): void => {
   Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
   bypassParser(socket)

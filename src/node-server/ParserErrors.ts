@@ -4,7 +4,7 @@ import * as Errors from "../api/Errors.ts"
 
 const latin1 = new TextDecoder("latin1")
 
-/** Finds the unknown method in the packet that Node rejected. `bytesParsed` may point into the middle of it. */
+/** Finds the unknown method in the packet that Node rejected. `bytesParsed` may point into the middle of the method. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""

@@ -7,7 +7,7 @@ import * as Errors from "../api/Errors.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { errorOfParser, originOf } from "./ParserErrors.ts"
 
-/** What is known of a rejected request. After a parser error, the headers have at most `origin`. */
+/** The known parts of a rejected request. After a parser error, the headers have at most `origin`. */
 interface RejectedHead {
   readonly method: string
   readonly url: string

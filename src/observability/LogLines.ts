@@ -9,7 +9,7 @@ export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
 >("petstore/observability/JsonLines", { defaultValue: () => undefined })
 
-/** `ACCESS_LOG`. */
+/** The setting `ACCESS_LOG`. */
 export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
   defaultValue: () => true
 })
@@ -19,7 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/** Describes an error and its causes in one line. Omits the values of settings that may be secrets. */
+/** Describes an error and its causes in one line. Omits the values of settings, because they may be secrets. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()

@@ -17,8 +17,8 @@ const dropped = counter(
 const ignoreError = (): void => {}
 
 /**
- * Returns a function that writes a line to standard error. It batches the lines of an event-loop turn, because a write
- * for each line would take a tenth of a request's CPU.
+ * Returns a function that writes a line to standard error. Batches the lines of an event-loop turn, because a write for
+ * each line would take a tenth of a request's CPU.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
@@ -34,7 +34,7 @@ const makeWrite = Effect.gen(function*() {
   yield* Effect.addFinalizer(() =>
     Effect.callback<void>((resume) => {
       flush()
-      // Node emits an error right after the callback, when the listener must still be there.
+      // Node emits a write error just after this callback, so keep the listener until the next event-loop turn.
       stderr.write("", () => void setImmediate(() => resume(Effect.void)))
     }).pipe(
       Effect.timeoutOption(maxLogClose),

@@ -1,4 +1,4 @@
-/** Exports traces, metrics and logs over OTLP, as OpenTelemetry's environment variables configure. */
+/** Exports traces, metrics and logs over OTLP, configured by OpenTelemetry's environment variables. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
@@ -17,12 +17,12 @@ const defaults = {
   OTEL_LOGS_EXPORTER: "otlp"
 }
 
-/** The maximum number of batches of a signal that wait for the collector. Further batches are dropped. */
+/** The maximum number of batches in flight per signal (traces, metrics or logs). Further batches are dropped. */
 const maxWaitingBatches = 4
 
 /**
- * Effect's exporter waits without a timeout for a collector that accepts connections and never responds, and meanwhile
- * sends each new batch too. This client bounds the number of batches, and the time of each, including its retries.
+ * Effect's exporter has no timeout for a collector that accepts connections and never responds, and keeps sending new
+ * batches to it. This client bounds the batches in flight, and the time of each, including its retries.
  */
 const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
   Layer.effect(
@@ -39,7 +39,7 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // The exporter would retry an error, outside the bounds. After a defect, it pauses for a minute.
+            // Use a defect: the exporter pauses for a minute after one, but would retry an error outside the bounds.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))
@@ -58,7 +58,7 @@ const exporters = Layer.mergeAll(
 /** Bounds the size of a batch, because a client can send a path or a `User-Agent` of 16 KiB. */
 const maxAttributeLength = 3_000
 
-/** Samples a share of the traces. Redacts secrets in span attributes, which clients can send, and cuts long values. */
+/** Samples a share of the traces. Redacts secrets that clients put into span attributes, and truncates long values. */
 export const restrict = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
@@ -83,7 +83,7 @@ const exported = Layer.effect(
   })
 )
 
-/** Without its own id, the metrics of each process would be the same series. */
+/** Gives each process an instance id. Without it, the metrics of all processes would be one time series. */
 const withDefaults = Layer.unwrap(Effect.gen(function*() {
   const environment = yield* Config.withDefault(Settings.environment.config, "none")
   const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`

@@ -13,7 +13,7 @@ const maxVisits = 1_000
 
 /**
  * Caches pets and gaps (ranges of ids without a pet), so that finding a pet or a full page needs no database. The
- * service never changes a pet. A change made in SQL is seen after `lifetimeMs` at the latest.
+ * service never changes a pet. A change made in SQL becomes visible within `lifetimeMs`.
  *
  * A pet is stored at index `id % maxPets` and replaces the pet there. Ids are numbers, which are faster than bigints,
  * so pets with ids over 2^53 - 1 are not cached.
@@ -40,8 +40,8 @@ export class PetCache {
 
   /**
    * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. If
-   * they are all the next pets after an id, unfiltered and ascending, pass that id as `after`. The ids missing between
-   * them are then cached as gaps.
+   * the pets are the next ones after an id, ascending and without a filter, pass that id as `after`, so that the ids
+   * missing between the pets are cached as gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

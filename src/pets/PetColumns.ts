@@ -1,4 +1,4 @@
-/** How SQL writes and reads the fields of a pet. Names are quoted, so that a field can be a word of SQL. */
+/** Maps the fields of a pet to SQL columns. Names are quoted, so that a field can have the name of an SQL keyword. */
 import { type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
 
 const columns = {
@@ -11,7 +11,7 @@ const fields = Object.entries(columns)
 
 export const insertedColumns = ["id", ...fields.map(([, [column]]) => `"${column}"`)].join()
 
-/** The values of `insertedColumns`, from the columns `id` and `pet` (JSON). */
+/** SQL expressions for the values of `insertedColumns`, from the columns `id` and `pet` (JSON). */
 export const insertedValues = ["id", ...fields.map(([field, [, type]]) => `("pet"->>'${field}')::${type}`)].join()
 
 /** Reads pets as one row with an array for each field, which decodes faster than many rows. */

@@ -31,7 +31,7 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Equal pets have equal texts. An absent field adds nothing, so hashes from before a field was added stay valid. */
+/** Equal pets have equal texts. An absent field adds nothing, so stored hashes stay valid when the API gets a field. */
 export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string => {
   const sorted = Object.entries<Schema.Json>(others).toSorted(([a], [b]) => a < b ? -1 : 1)
   return JSON.stringify([name, String(categoryId), status, ...sorted])

@@ -17,7 +17,7 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id above a gap that was found since the last check. */
+  /** The highest id found since the last check that follows a gap. */
   #unchecked = none
   /**
    * Only `writers`, the transactions that held the table lock at the last check, can still insert ids below `found.id`.

@@ -36,7 +36,7 @@ const make = Effect.gen(function*() {
 
   const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
     // With `status = …`, PostgreSQL may scan the primary key, which is slow for a rare status. Comparing (status, id)
-    // as a row makes it use the index on these columns.
+    // as a row makes PostgreSQL use the index on these columns.
     const [condition, order] = status === ""
       ? [sql`id > after`, "id"]
       : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, "status, id"]

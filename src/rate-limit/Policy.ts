@@ -29,10 +29,7 @@ type Count = typeof Count.Type
 const Ban = Schema.Struct({ seconds: Schema.Int, until: Schema.Int })
 type Ban = typeof Ban.Type
 
-/**
- * A state can contain expired counts, which are ignored. The last ban stays, because the next one's length depends on
- * it.
- */
+/** Expired counts in a state are ignored. The last ban stays, because the length of the next ban depends on it. */
 export const State = Schema.Struct({
   minute: Schema.optional(Count),
   day: Schema.optional(Count),

@@ -8,7 +8,7 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, for a Redis master that is down. */
+/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, while a Redis master is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {

@@ -1,6 +1,6 @@
 /**
  * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout, a lost connection or a
- * server error opens the breaker. Commands in flight and later ones then fail at once. A successful probe closes it.
+ * server error opens the breaker. Then all commands fail at once, even those in flight, until a probe succeeds.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
@@ -155,7 +155,7 @@ export const make = Effect.gen(function*() {
       isBusy.openUnsafe()
       client.run(caller, command)
         .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
-        // Without this, a defect would be an unhandled rejection, which ends the process.
+        // Without this handler, a defect would be an unhandled rejection, which ends the process.
         .catch((defect: unknown) => {
           const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
           fork(Effect.andThen(report, Effect.sync(onFailure)))

@@ -1,6 +1,6 @@
 /**
- * The policy of `Policy.ts` as an atomic Lua script for Redis 7 and Valkey. The time is that of Redis's clock. Each
- * caller has one Redis key, whose value is the caller's state as eight numbers.
+ * The policy of `Policy.ts` as an atomic Lua script for Redis 7 and Valkey. The script uses Redis's clock. Each caller
+ * has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
 import * as Brand from "../api/Brand.ts"

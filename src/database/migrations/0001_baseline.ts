@@ -17,7 +17,7 @@ export default [
   )`,
   `CREATE INDEX idempotency_keys_expires_at ON idempotency_keys (expires_at)`,
 
-  // `fillfactor` leaves space in pages, so that updates need not change indexes (HOT). Times have milliseconds.
+  // `fillfactor` leaves space in pages, so that updates need not change indexes (HOT).
   `CREATE TABLE api_keys (
     id text PRIMARY KEY,
     version integer NOT NULL DEFAULT 1,
