@@ -8,7 +8,7 @@ import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPositi
 import { keyStateOf, limitsOf } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
-import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
+import { base62, randomLength, withChecksum } from "../api/Secrets.ts"
 import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { memoryStore, positionOf } from "./ApiKeyStore.ts"
 import { AuditLog, differences } from "./AuditLog.ts"

@@ -1,7 +1,7 @@
 import { Clock, Context, Data, Effect, Metric, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
-import { isWellFormed } from "../api/SecretForm.ts"
+import { isWellFormed } from "../api/Secrets.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
 import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"

@@ -13,7 +13,7 @@ import {
 } from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
-import { findSecret, isWellFormed } from "../api/SecretForm.ts"
+import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"

@@ -1,6 +1,6 @@
 import { Clock, Effect, Logger, LogLevel, References } from "effect"
 import type { ApiError } from "../api/Errors.ts"
-import { redactSecrets } from "../api/SecretForm.ts"
+import { redactSecrets } from "../api/Secrets.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { byAttributes, histogramOfSeconds } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"

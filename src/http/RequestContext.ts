@@ -2,7 +2,7 @@
 import { Context, Effect } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { type ApiError, isApiError } from "../api/Errors.ts"
-import { redactSecrets } from "../api/SecretForm.ts"
+import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 /** The caller to charge: the API key once `RateLimit` has run, else the client's address when a response is ready. */

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder knows Node's internals. It bounds memory across connections, which
- * Node does not, and responds to requests that Node rejects before Effect's server sees them.
+ * Listens with Node's HTTP server. Only this folder knows Node's undocumented internals. It bounds memory across
+ * connections, which Node does not, and responds to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import {

@@ -4,7 +4,7 @@ import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tra
 import { HttpClient, HttpClientResponse } from "effect/http"
 import { OtlpLogger, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
 import * as Brand from "../api/Brand.ts"
-import { redactSecrets } from "../api/SecretForm.ts"
+import { redactSecrets } from "../api/Secrets.ts"
 import { Settings } from "../config/Settings.ts"
 import { serviceVersion } from "./ProcessMetrics.ts"
 

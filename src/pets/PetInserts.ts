@@ -11,7 +11,7 @@ import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { CreatedPet, NewPet } from "../api/Pets.ts"
 import * as StatementBatch from "../database/StatementBatch.ts"
 import { insertedColumns, insertedValues } from "./PetColumns.ts"
-import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
+import { canonicalText, type Idempotency, idempotencyKeyLifetime, keyReused } from "./PetRepository.ts"
 
 /** The batcher merges calls that pass the same object, so each call must pass a new one. */
 interface Create {
@@ -64,7 +64,7 @@ export const make = Effect.gen(function*() {
       return sql<CreatedRow>`
         ${withAdded(creates)}, claimed AS (
           INSERT INTO idempotency_keys AS existing (owner, key, request, pet_id, expires_at)
-          SELECT owner, key, request, id, ${new Date(nowMs + Duration.toMillis(keyLifetime))}::timestamptz
+          SELECT owner, key, request, id, ${new Date(nowMs + Duration.toMillis(idempotencyKeyLifetime))}::timestamptz
           FROM added WHERE key IS NOT NULL ORDER BY owner COLLATE "C", key COLLATE "C"
           ON CONFLICT (owner, key) DO UPDATE SET
             request = CASE WHEN ${expired} THEN excluded.request ELSE existing.request END,

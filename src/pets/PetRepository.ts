@@ -27,7 +27,7 @@ export interface Idempotency {
   readonly key: string
 }
 
-export const keyLifetime = Duration.hours(24)
+export const idempotencyKeyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
@@ -75,7 +75,7 @@ export class PetRepository extends Context.Service<PetRepository, {
         const pet = { id: ++lastId, ...newPet }
         pets.set(pet.id, pet)
         if (claimId !== undefined) {
-          claims.set(claimId, { pet, text, expiresAtMs: nowMs + Duration.toMillis(keyLifetime) })
+          claims.set(claimId, { pet, text, expiresAtMs: nowMs + Duration.toMillis(idempotencyKeyLifetime) })
         }
         return { pet, isReplay: false }
       }),

@@ -1,7 +1,7 @@
 /** Tests the command lines, messages and exit codes of the `petstore` command without a service. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { withChecksum } from "../../src/api/SecretForm.ts"
+import { withChecksum } from "../../src/api/Secrets.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
 
