@@ -76,8 +76,7 @@ const exactness = (services: ReadonlyArray<Running>) =>
   })
 
 Effect.scoped(Effect.gen(function*() {
-  const redis = yield* Redis.run
-  yield* redis.start
+  const redis = yield* Redis.runStarted()
   const DATABASE_URL = yield* temporaryDatabaseUrl
   const database = Database.migrate.pipe(Layer.provideMerge(PgClient.layer({ url: Redacted.make(DATABASE_URL) })))
   yield* Effect.gen(function*() {

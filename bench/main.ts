@@ -18,8 +18,7 @@ import { type Case, compare, formatRate, settings, summarize } from "./measure.t
 import * as Workload from "./Workload.ts"
 
 const startRedis = Effect.gen(function*() {
-  const redis = yield* Redis.run
-  yield* redis.start
+  const redis = yield* Redis.runStarted()
   return { url: redis.url, title: `redis-server *:${redis.port}` }
 })
 

@@ -28,7 +28,7 @@ import {
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-/** The services that a service in memory consists of. */
+/** The services that make up the in-memory service. */
 type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(

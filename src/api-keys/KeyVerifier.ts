@@ -19,7 +19,7 @@ const rejections = byAttributes(
   (reason: Rejection) => ({ reason })
 )
 
-/** Gets the reason of a rejection, which the caller must not learn. */
+/** Receives the reason of a rejection, for the access log. */
 type OnReject = (reason: Rejection, keyId?: string) => void
 type Verification = Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 

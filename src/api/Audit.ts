@@ -27,6 +27,16 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
   hint
 })
 
+interface Change extends Readonly<Record<"before" | "after", AuditValues[string] | undefined>> {
+  readonly name: string
+  readonly words: string
+}
+
+/** Returns the named values, each before and after an action. A value is `undefined` where it is not recorded. */
+export const changesOf = (before: AuditValues | null, after: AuditValues | null): ReadonlyArray<Change> =>
+  Object.keys({ ...before, ...after })
+    .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
+
 /**
  * `operator` is the name of the admin token, or `null` if the service acted on its own. `address` is the IP address of
  * the operator or, for a ban, of the banned client. `keyName` is `null` if the API key has been deleted.

@@ -143,7 +143,7 @@ export const isApiError = (failure: unknown): failure is ApiError =>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Any other text means no wait. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Invalid text decodes to zero. */
 export const RetryAfter = Schema.String.pipe(
   Schema.decodeTo(
     Schema.Duration,

@@ -38,8 +38,8 @@ The last page has none.
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
 /**
- * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
- * a slot, validation. An endpoint with a body adds the last three itself, because a group can only wrap them.
+ * The API under `/v1`. Middleware added last runs first: authentication, rate limit, body, concurrency limit,
+ * validation. An endpoint with a body adds the last three itself. The group's own would run before the body.
  */
 export class PetstoreApi extends HttpApi.make(name)
   .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))

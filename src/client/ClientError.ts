@@ -23,7 +23,7 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure that is not one of the API's errors. An `HttpApi` endpoint of yours that fails with it responds 502. */
+/** A failure that is not one of the API's errors. If your `HttpApi` endpoint fails with it, the status is 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response, which is also in the log of the service. */

@@ -6,8 +6,8 @@ import { retryAfterOf } from "./ClientError.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * For this time after a 429, a call that cannot wait fails at once. Then the next call is sent, because a ban may have
- * been lifted.
+ * For this long after a 429, a call that cannot wait fails at once. Then the next one probes whether the ban was
+ * lifted.
  */
 const maxProbeDelayMs = 60_000
 
@@ -33,7 +33,7 @@ const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** Calls wait or fail until it ends. It begins after a 429 or when no requests remain. Times are in epoch ms. */
+/** A 429 or a used-up limit begins a pause. Calls that can wait until it ends do so. Times are in epoch ms. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number

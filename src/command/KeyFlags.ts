@@ -12,7 +12,7 @@ export const optional = <A>(flag: Flag.Flag<A>, description?: string): Flag.Flag
   return Flag.map(Flag.optional(described), Option.getOrUndefined)
 }
 
-/** `Flag.withSchema` puts "Schema validation failed" before the expectation. */
+/** Avoids `Flag.withSchema`'s prefix "Schema validation failed". */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
   const decode = Schema.decodeUnknownResult(schema)
   const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })

@@ -1,10 +1,10 @@
 /** Prints the results of the subcommands of `keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
-import { type AuditEntry, wordsOf } from "../api/Audit.ts"
+import { type AuditEntry, changesOf } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
 import { keyStateOf } from "../api/KeySchemas.ts"
-import { type KeyTotals, type UsageCounts, type UsageHistory, type UsageInterval, usageKinds } from "../api/Usage.ts"
+import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from "../api/Usage.ts"
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
 export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
@@ -48,18 +48,15 @@ export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
-const usageColumns = (heading: string): ReadonlyArray<Column<UsageInterval>> => [
-  { heading, width: 24, cell: ({ from }) => formatTime(from) },
-  ...countColumns
-]
-
 export const describeUsage = ({ hours, minutes }: UsageHistory): string =>
-  `${formatTable(usageColumns("HOUR"), hours)}\n\n${formatTable(usageColumns("MINUTE"), minutes)}`
+  ([["HOUR", hours], ["MINUTE", minutes]] as const).map(([heading, rows]) =>
+    formatTable([{ heading, width: 24, cell: ({ from }) => formatTime(from) }, ...countColumns], rows)
+  ).join("\n\n")
 
 const describeChanges = ({ after, before }: AuditEntry): string =>
-  Object.keys({ ...before, ...after }).map((name) => {
-    const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
-    return `${wordsOf(name)}: ${before?.[name] === undefined ? "" : `${old} → `}${changed}`
+  changesOf(before, after).map((change) => {
+    const [old, changed] = [change.before, change.after].map((value) => String(value ?? "none"))
+    return `${change.words}: ${change.before === undefined ? "" : `${old} → `}${changed}`
   }).join(", ")
 
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [

@@ -12,8 +12,6 @@ import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
 
-const withExample = (example: string) => Command.withExamples([{ command: `${Brand.name} keys ${example}` }])
-
 /** Asks for confirmation on a TTY. Without a TTY, proceeds without asking. */
 const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boolean) {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
@@ -29,10 +27,7 @@ const issue = Command.make(
     const issued = yield* AdminClient.use((client) => client.issue({ name, plan, limits, expiresAt }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued) })
   })
-).pipe(
-  Command.withDescription("Issue a key and show it, once"),
-  withExample("issue --name acme --plan pro --expires-at 2030-12-31")
-)
+).pipe(Command.withDescription("Issue a key and show it, once"))
 
 const list = Command.make(
   "list",
@@ -205,10 +200,7 @@ const whose = Command.make(
     const text = `${describeSecret(found.value, yield* DateTime.now)}\n\n${Output.describeKey(found.value)}`
     return yield* Output.print(ListedKey, found.value, { json, text })
   })
-).pipe(
-  Command.withDescription("Find the key that a leaked secret belongs to. The secret never leaves this machine"),
-  withExample("whose < secret.txt")
-)
+).pipe(Command.withDescription("Find the key of a secret that you enter or pipe in. It never leaves this machine"))
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),

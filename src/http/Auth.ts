@@ -14,7 +14,7 @@ type Result<Operation> = Effect.Effect<
   HttpRouter.Provided
 >
 
-/** Says what the request has in place of an API key as bearer token. */
+/** Returns a 401 whose message names what the client sent instead of an API key. */
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
   if (secret !== undefined) {

@@ -54,7 +54,7 @@ export const layer = Layer.effect(
           const address = clientAddress(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
-        // The charge counts even if the client disconnects, so its usage and its ban are recorded too.
+        // Uninterruptible, so that a client cannot avoid the charge or its records by disconnecting.
         return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
       })
     )

@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that hooks use. With a faulty head, it has only the address and perhaps `origin`. */
+/** The part of `HttpServerRequest` that hooks use. After a parser error, only the address and `origin` can be set. */
 export interface RequestHead {
   readonly method: string
   readonly url: string

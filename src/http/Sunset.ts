@@ -3,7 +3,7 @@ import type { HttpServerResponse } from "effect/http"
 import { Gone } from "../api/Errors.ts"
 import { Deprecation, Sunset } from "../api/OperationMiddleware.ts"
 
-/** Hot path: checks in the same step that runs the operation. */
+/** Hot path: one `Effect.withFiber`, not `Effect.gen`. */
 export const layer = Layer.succeed(Sunset, (httpEffect, { endpoint }) => {
   type Result = Effect.Effect<HttpServerResponse.HttpServerResponse, Gone | Effect.Error<typeof httpEffect>>
   const deprecation = Context.getOrUndefined(endpoint.annotations, Deprecation)

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder knows Node's internals. Node does not bound what the callers of all
- * connections hold together, and rejects some requests itself, which Effect's server never sees.
+ * Listens with Node's HTTP server. Only this folder knows Node's internals. It bounds memory across connections, which
+ * Node does not, and responds to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import {
@@ -56,7 +56,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ reject, trustedProxies }: P
     // Disable Node's check of `Host`, because its 400 would have no Error body. `headError` checks `Host`.
     requireHostHeader: false
   })
-  // One more, so that a request with too many can be rejected.
+  // One over the limit: Node silently drops any more headers.
   server.maxHeadersCount = requestLimits.headerFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)

@@ -22,7 +22,7 @@ describe("A process on the embedded database", () => {
       const DATA_DIR = yield* dataDirectory
       const first = yield* start({ DATA_DIR })
       const { key } = yield* issue(first)
-      const load = yield* Load.run({ address: () => first.address, key, callers: 8 })
+      const load = yield* Load.run(first.address, key, 8)
       yield* until(() => Load.acknowledged(load.outcomes).length >= 20)
       unlinkSync(join(DATA_DIR, "lock"))
       const faultAt = performance.now()

@@ -37,11 +37,10 @@ describe.each(documents)("The page %s", (document) => {
   })
 
   it("has only shell and JSON blocks that parse", () => {
-    for (const { code: input, language, line } of codeBlocks(text)) {
-      if (language === "json") JSON.parse(input)
-      if (language !== "sh") continue
-      assert.strictEqual(spawnSync("bash", ["-n"], { input }).status, 0, `line ${line}`)
-    }
+    const blocksIn = (name: string) => codeBlocks(text).flatMap(({ code, language }) => language === name ? [code] : [])
+    for (const code of blocksIn("json")) JSON.parse(code)
+    const { stderr } = spawnSync("bash", ["-n"], { input: blocksIn("sh").join("\n"), encoding: "utf8" })
+    assert.strictEqual(stderr, "")
   })
 })
 

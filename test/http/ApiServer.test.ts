@@ -307,7 +307,7 @@ it.effect("A draining service closes each connection after its response", () =>
       const { headers } = yield* send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
       assert.strictEqual(headers.get("connection"), "close", field)
     }
-  }).pipe(Effect.provide(service(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true))))))
+  }).pipe(Effect.provide(service(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
 
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 

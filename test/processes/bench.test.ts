@@ -41,12 +41,8 @@ const rows: Readonly<Record<string, Row>> = {
 }
 
 /** Sends a request. Returns what all contenders have in common in the response, and in the line of the log. */
-const exchange = Effect.fnUntraced(function*(
-  { address, latestOutput }: Contender.Contender,
-  key: string,
-  [, request, body, isIdempotent]: Row,
-  idempotencyKey = ""
-) {
+const exchange = Effect.fnUntraced(function*(server: Contender.Contender, key: string, row: Row, idempotencyKey = "") {
+  const [{ address, latestOutput }, [, request, body, isIdempotent]] = [server, row]
   const [method = "", path = ""] = request.split(" ")
   const own = isIdempotent === undefined ? {} : { "idempotency-key": idempotencyKey }
   const { body: value, headers, status, text } = yield* send(address + path, key, method, body, own)

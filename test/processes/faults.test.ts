@@ -96,7 +96,7 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
         Effect.gen(function*() {
           const deployment = yield* Deployment
           const [{ key, postgres, service }, { begin, end }] = [deployment, fault(deployment)]
-          const load = yield* Load.run({ address: () => service.address, key, callers })
+          const load = yield* Load.run(service.address, key, callers)
           yield* until(() => Load.acknowledged(load.outcomes).length > 50)
           yield* begin
           const beganAt = performance.now()
@@ -137,7 +137,7 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
     Effect.gen(function*() {
       const { proxy, service, key } = yield* makeDeployment
       proxy.setFault("slow")
-      const load = yield* Load.run({ address: () => service.address, key, callers: 50 })
+      const load = yield* Load.run(service.address, key, 50)
       yield* load.untilMore(200)
       for (let pause = 0; pause < 3; pause++) {
         service.process.kill("SIGSTOP")
@@ -191,7 +191,7 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
           yield* untilTrue(Effect.map(waiting, ({ length }) => length === 0))
         }))
       )
-      const load = yield* Load.run({ address: () => service.address, key, callers: 16 })
+      const load = yield* Load.run(service.address, key, 16)
       const change = Effect.gen(function*() {
         const { id } = yield* issue(service)
         const rotated = yield* sendAdmin(service, "POST", `/keys/${id}/rotate`)

@@ -35,12 +35,8 @@ const startPostgres = Effect.gen(function*() {
 })
 
 const startRedis = Effect.gen(function*() {
-  const [master, ...replicas] = [yield* Redis.run, yield* Redis.run, yield* Redis.run]
-  yield* master.start
-  for (const { port, start } of replicas) {
-    yield* start
-    yield* Redis.command(port, "REPLICAOF", "127.0.0.1", String(master.port))
-  }
+  const [master, ...replicas] = [yield* Redis.runStarted(), yield* Redis.runStarted(), yield* Redis.runStarted()]
+  for (const { port } of replicas) yield* Redis.command(port, "REPLICAOF", "127.0.0.1", String(master.port))
   const config = read("sentinel.conf").replace("port 26379", "").replace("redis-1 6379", `127.0.0.1 ${master.port}`)
   return { master, sentinels: yield* Effect.replicateEffect(Redis.startSentinel(config), 3) }
 })
@@ -71,7 +67,7 @@ describe.skipIf(skip)("With the files in deploy/ha", () => {
         const { address, master, primary, services, standbys } = yield* deploy
         yield* untilCounting("shared", ...services)
         const { key } = yield* issue(services[0])
-        const load = yield* Load.run({ address: () => address, key, callers: 8 })
+        const load = yield* Load.run(address, key, 8)
         yield* load.untilCreated
         const revoked = yield* issue(services[0])
         const list = Load.request(address, revoked.key, "/v1/pets?limit=1")

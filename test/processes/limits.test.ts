@@ -14,7 +14,7 @@ const skip = !Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined
 describe.skipIf(skip)("Processes on one Redis", () => {
   it.live("together allow exactly the limit, and share bans, even on a busy machine", () =>
     Effect.gen(function*() {
-      const redis = yield* Redis.runStarted
+      const redis = yield* Redis.runStarted()
       const service = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
       const first = yield* service
       const others = yield* Effect.all([service, service, service], { concurrency: "unbounded" })
@@ -46,7 +46,7 @@ describe.skipIf(skip)("Processes on one Redis", () => {
 
   it.live("respond to every request while Redis is slow, down, hanging or empty, and report it", () =>
     Effect.gen(function*() {
-      const redis = yield* Redis.runStarted
+      const redis = yield* Redis.runStarted()
       const proxy = yield* Proxy.run(redis.port)
       const REDIS_URL = `redis://127.0.0.1:${proxy.port}`
       const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL })

@@ -69,7 +69,7 @@ describe("The service on the embedded database", () => {
       const killUnderLoad = Effect.gen(function*() {
         const service = yield* start({ DATA_DIR })
         const { key } = yield* issue(service)
-        const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
+        const load = yield* Load.run(service.address, key, 8)
         yield* until(() => Load.acknowledged(load.outcomes).length > 0)
         yield* Effect.sleep(randomInt(400))
         yield* stop(service, "SIGKILL")
@@ -171,7 +171,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const service = yield* start({ DATABASE_URL, DATABASE_MAX_CONNECTIONS: "3" })
       const { key } = yield* issue(service)
-      const load = yield* Load.run({ address: () => service.address, key, callers: 32 })
+      const load = yield* Load.run(service.address, key, 32)
       const counts = yield* Postgres.queryOn(DATABASE_URL)((sql) => {
         const others = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
         const count = Effect.map(others, ({ length }) => length)

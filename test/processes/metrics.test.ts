@@ -60,27 +60,23 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   ["nodejs_gc_duration_seconds_total", 0, 60]
 ]
 
-class Texts extends Context.Service<Texts, ReadonlyArray<string>>()("test/processes/metrics/Texts") {
-  static readonly layer = Layer.effect(
-    Texts,
-    Effect.gen(function*() {
-      const limits = { REDIS_URL: (yield* Redis.runStarted).url, REDIS_TIMEOUT_MS: "10000" }
-      const database = { DATABASE_URL: yield* temporaryDatabaseUrl, DATABASE_MAX_CONNECTIONS: "7" }
-      const shared = { ...limits, ...database, BUILD_REVISION: "79d1fb3" }
-      return [
-        yield* metricsAfterRequests(shared, "redis_duration_seconds"),
-        yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory, ACCESS_LOG: "false" }, "write_duration_seconds")
-      ]
-    })
-  )
-}
+const makeTexts = Effect.gen(function*() {
+  const limits = { REDIS_URL: (yield* Redis.runStarted()).url, REDIS_TIMEOUT_MS: "10000" }
+  const database = { DATABASE_URL: yield* temporaryDatabaseUrl, DATABASE_MAX_CONNECTIONS: "7" }
+  const shared = { ...limits, ...database, BUILD_REVISION: "79d1fb3" }
+  return [
+    yield* metricsAfterRequests(shared, "redis_duration_seconds"),
+    yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory, ACCESS_LOG: "false" }, "write_duration_seconds")
+  ]
+})
+const Texts = Context.Service<ReadonlyArray<string>>("test/processes/Texts")
 
 const labelsIn = (text: string) => [...new Set([...text.matchAll(/(\w+)=~?"/g)].map(([, label = ""]) => label))]
 
 const skip = !Prometheus.isInstalled || !Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined
 
 describe.skipIf(skip)("The metrics of a process", () => {
-  layer(Texts.layer, { excludeTestServices: true })((it) => {
+  layer(Layer.effect(Texts, makeTexts), { excludeTestServices: true })((it) => {
     it.effect("have plausible values in the unit of their name", () =>
       Effect.gen(function*() {
         const text = (yield* Texts).join("\n")

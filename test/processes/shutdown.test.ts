@@ -30,7 +30,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
       yield* untilBothUp
       const { key } = yield* issue(processes[0])
       yield* Load.request(address, key)
-      const load = yield* Load.run({ address: () => address, key, callers: 16 })
+      const load = yield* Load.run(address, key, 16)
       for (const [index, { address, exit, management, process }] of processes.entries()) {
         yield* load.untilMore(200)
         process.kill("SIGTERM")
@@ -48,13 +48,13 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
 
   it.live.skipIf(!Redis.isInstalled)("no pet is lost on one port, only connections", () =>
     Effect.gen(function*() {
-      const { url } = yield* Redis.runStarted
+      const { url } = yield* Redis.runStarted()
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const PORT = String(yield* freePort)
       const env = { DATABASE_URL, REDIS_URL: url, PORT, REUSE_PORT: "true", DRAIN_SECONDS: "1" }
       const before = [yield* start(env), yield* start(env)] as const
       const { key } = yield* issue(before[0])
-      const load = yield* Load.run({ address: () => before[0].address, key, callers: 16 })
+      const load = yield* Load.run(before[0].address, key, 16)
       yield* load.untilMore(200)
       // Linux spreads the connections of the callers over both processes.
       for (const service of before) {

@@ -40,7 +40,7 @@ const onScript = Effect.gen(function*() {
 
 /** The limiters of two processes. The clock of their Redis is weeks ahead of theirs, and stands still. */
 const onRedis = Effect.gen(function*() {
-  const redis = yield* Redis.run
+  const redis = yield* Redis.run()
   let now = Date.now() + 5_000_000_000
   const move = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
   yield* move(0)
@@ -100,7 +100,10 @@ describeOnEach(subjects, "RateLimiter", (it) => {
             states.set(caller, lift ? Policy.unban(state, now) : state)
           }
         }).pipe(Effect.runPromiseWith(context)))
-      yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
+      // A ban that follows another by an hour and a minute lasts a minute again. Few random steps get there.
+      const ban = { pause: 0, isKey: true, name: "a", limits: { perMinute: 1, perDay: 9 }, concurrency: 9, lift: false }
+      const examples = [[[ban, { ...ban, pause: 3_660_000 }]]] satisfies Array<[Array<typeof ban>]>
+      yield* Effect.promise(() => fc.assert(property, { numRuns: 100, examples }))
     }))
 })
 

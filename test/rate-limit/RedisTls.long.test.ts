@@ -36,7 +36,7 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
       const { authority, own, query, serverTls } = yield* setUp
       const other = yield* Certificates.makeAuthority
       const serve = (altNames: string, isExpired?: boolean) =>
-        Effect.tap(RedisServer.runWithTls(serverTls(altNames, isExpired)), ({ start }) => start)
+        RedisServer.runStarted({ tls: serverTls(altNames, isExpired) })
       const { url } = yield* serve("IP:127.0.0.1")
       yield* assertUp(`${url}?${query}`)
       yield* assertDown(`${url}?ssl_ca_certs=${authority.cert}`)
@@ -50,7 +50,7 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
     Effect.gen(function*() {
       const { query, serverTls } = yield* setUp
       const [port, busPort] = [yield* freePort, yield* freePort]
-      const node = yield* RedisServer.runWith({
+      yield* RedisServer.runStarted({
         tls: serverTls("IP:127.0.0.1"),
         port,
         files: {
@@ -59,7 +59,6 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
         },
         arguments: ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
       })
-      yield* node.start
       yield* assertUp(`rediss+cluster://127.0.0.1:${port}?${query}`)
       yield* assertDown(`redis+cluster://127.0.0.1:${port}`)
     }))
@@ -68,8 +67,7 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
     Effect.gen(function*() {
       const { query, serverTls } = yield* setUp
       const tls = serverTls("IP:127.0.0.1")
-      const master = yield* RedisServer.runWithTls(tls)
-      yield* master.start
+      const master = yield* RedisServer.runStarted({ tls })
       const config = `tls-replication yes\nsentinel monitor pets 127.0.0.1 ${master.port} 1`
       const port = yield* RedisServer.startSentinel(config, tls)
       yield* assertUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`)

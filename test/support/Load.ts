@@ -39,18 +39,14 @@ export const list = (services: ReadonlyArray<Running>, key: string, connections:
 }
 
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
-export const run = Effect.fnUntraced(function*({ address, callers, key }: {
-  readonly address: () => string
-  readonly key: string
-  readonly callers: number
-}) {
+export const run = Effect.fnUntraced(function*(address: string, key: string, callers: number) {
   const outcomes: Array<Outcome> = []
   const state = { stopped: false }
   const reads = ["/v1/pets/1", "/v1/pets?limit=5", "/v1/pets?limit=3&cursor=MQ"]
   const caller = Effect.fnUntraced(function*(index: number) {
     for (let i = index; !state.stopped; i++) {
       const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
-      const outcome = yield* request(address(), key, path)
+      const outcome = yield* request(address, key, path)
       outcomes.push(outcome)
       // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")

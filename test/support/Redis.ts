@@ -53,16 +53,14 @@ export const command = (port: number, ...line: ReadonlyArray<string>) =>
     Effect.map(({ stdout }) => stdout.trim())
   )
 
-export const runWith = Effect.fnUntraced(function*(options: {
+export const run = Effect.fnUntraced(function*(options: {
   readonly tls?: Tls
-  /** The port, if it is not any free one. */
   readonly port?: number
-  /** Text of files in the directory of the server, by name. */
   readonly files?: Readonly<Record<string, string>>
   /** Arguments beside those of the port, or instead of all others for a sentinel. */
   readonly arguments?: ReadonlyArray<string>
   readonly isSentinel?: boolean
-}) {
+} = {}) {
   const { arguments: own = [], files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
   const directory = yield* temporaryDirectoryIn(memoryDirectory)
@@ -101,13 +99,9 @@ export const startSentinel = Effect.fnUntraced(function*(config: string, tls?: T
   const port = yield* freePort
   const lines = Object.entries(portSettings(port, tls)).map(([name, value]) => `${name} ${value}`)
   const files = { "sentinel.conf": [...lines, config].join("\n") }
-  const sentinel = yield* runWith({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
-  yield* sentinel.start
+  yield* runStarted({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
   return port
 })
 
-export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
-
-export const run = Effect.suspend(() => runWith({}))
-export const runStarted = Effect.tap(run, ({ start }) => start)
-export const runWithTls = (tls: Tls) => runWith({ tls })
+export type RedisServer = Effect.Success<ReturnType<typeof run>>
+export const runStarted = (options?: Parameters<typeof run>[0]) => Effect.tap(run(options), ({ start }) => start)

@@ -40,7 +40,7 @@ export const run = Effect.gen(function*() {
       `--cluster-enabled yes --cluster-config-file nodes.conf --cluster-port ${busPort} --repl-diskless-sync-delay 0 ` +
       `--cluster-node-timeout ${failureTimeoutMs} --cluster-require-full-coverage no`
     const files = { "nodes.conf": lines.join("\n") }
-    const server = Redis.runWith({ port, files, arguments: [...settings.split(" "), ...user] })
+    const server = Redis.run({ port, files, arguments: [...settings.split(" "), ...user] })
     return Effect.map(server, (server): Node => ({ ...server, id: idOf(index) }))
   })
   yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
@@ -60,10 +60,8 @@ export const run = Effect.gen(function*() {
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
   const args = ["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0", ...user]
-  const master = yield* Redis.runWith({ arguments: args })
-  const replica = yield* Redis.runWith({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
-  yield* master.start
-  yield* replica.start
+  const master = yield* Redis.runStarted({ arguments: args })
+  const replica = yield* Redis.runStarted({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
   const ask = (port: number, ...line: ReadonlyArray<string>) =>
     Redis.command(port, "--no-auth-warning", "-a", password, ...line)
   yield* untilReply(ask(replica.port, "INFO", "replication"), "link_status:up")
@@ -85,5 +83,5 @@ export const runWithSentinels = Effect.gen(function*() {
   }
   const hosts = ports.map((port) => `127.0.0.1:${port}`).join(",")
   const parameters = `sentinel_username=petstore&sentinel_password=${password}`
-  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets?${parameters}` }
+  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets/1?${parameters}` }
 })

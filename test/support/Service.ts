@@ -47,16 +47,19 @@ export class Service extends Context.Service<Service, Effect.Success<typeof make
   static readonly layer = Layer.effect(Service, makeService)
 }
 
-/** Runs the service on `store`, which may have another `RateLimiter`, on a free port, without its log. */
+/** Runs the service on `store`, which may have another `RateLimiter`, on a free port. Its log goes to `loggers`. */
 export const service = <E>(
   store: Layer.Layer<PetRepository | ApiKeys | AuditLog | KeyUsage | KeyVerifier | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
-  draining: Layer.Layer<GracefulShutdown> = GracefulShutdown.layer
+  { draining = GracefulShutdown.layer, loggers = [] }: {
+    readonly draining?: Layer.Layer<GracefulShutdown>
+    readonly loggers?: ReadonlyArray<Logger.Logger<unknown, unknown>>
+  } = {}
 ) =>
   Layer.fresh(Service.layer.pipe(
     Layer.provideMerge(ApiServer.layer),
     Layer.provide(draining),
     Layer.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
-    Layer.provide(Logger.layer([]))
+    Layer.provide(Logger.layer(loggers))
   ))
