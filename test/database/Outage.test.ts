@@ -79,7 +79,7 @@ it.effect("A server in recovery is named, and not migrated", () =>
 
 describe("The embedded database", () => {
   it.live.each(["lock", "pgdata/global/pg_control"])(
-    "counts as lost once %s was replaced, even if it comes back",
+    "is lost once %s was replaced, even if it comes back",
     (file) =>
       Effect.gen(function*() {
         const directory = yield* dataDirectory
@@ -125,13 +125,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails
       const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 2 })
       const pid = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.2)`
       yield* Effect.replicateEffect(pid, 2, { concurrency: 2 })
-      const makeReadOnly = Effect.flatMap(sql.reserve, (session) =>
-        session.executeRaw("SET default_transaction_read_only = on", []))
-      yield* Effect.scoped(makeReadOnly)
+      const makeReadOnly = "SET default_transaction_read_only = on"
+      yield* Effect.scoped(Effect.flatMap(sql.reserve, (session) => session.executeRaw(makeReadOnly, [])))
       const [readOnly] = yield* pid
       // After the delay, the other session is the one that the pool got back last.
-      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () =>
-        Effect.sleep(delay))
+      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () => Effect.sleep(delay))
       const written = Effect.exit(Outage.leaveReadOnlyServer(write, sql))
       const [exit, [other]] = yield* Effect.all([written, pid], { concurrency: 2 })
       assert.strictEqual(Exit.isSuccess(exit), succeeds)
