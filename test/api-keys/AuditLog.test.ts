@@ -98,15 +98,8 @@ describeOnEach(stores, "The audit log", (it, store) => {
       const [since, until] = [DateTime.add(start, { milliseconds: 1 }), DateTime.add(start, { milliseconds: 2 })]
       const namesIn = (period: Parameters<typeof walk>[1]) =>
         Effect.map(walk(1, { key: id, ...period }), (all) => all.map(({ after }) => after?.name ?? "-").join(""))
-      assert.deepStrictEqual(
-        yield* Effect.all([
-          namesIn({ since }),
-          namesIn({ until }),
-          namesIn({ since, until }),
-          namesIn({ since: until })
-        ]),
-        ["-76543", "543210", "543", "-76"]
-      )
+      const periods = [{ since }, { until }, { since, until }, { since: until }]
+      assert.deepStrictEqual(yield* Effect.forEach(periods, namesIn), ["-76543", "543210", "543", "-76"])
     }))
 
   if (store === "memory") return
@@ -132,13 +125,11 @@ describeOnEach(stores, "The audit log", (it, store) => {
       const sql = yield* SqlClient.SqlClient
       const { append } = yield* AuditLog
       const logged: Array<unknown> = []
-      const logger = Logger.make(({ fiber }) =>
-        void logged.push(fiber.getRef(References.CurrentLogAnnotations)["keyId"])
-      )
+      const logger = Logger.make(({ fiber }) => logged.push(fiber.getRef(References.CurrentLogAnnotations)["keyId"]))
       const act = (keyId: string, end: Effect.Effect<void, string>) =>
-        Effect.andThen(
-          append("revoke", keyId, null, null),
-          Effect.andThen(Effect.sync(() => assert.notInclude(logged, keyId)), end)
+        append("revoke", keyId, null, null).pipe(
+          Effect.andThen(Effect.sync(() => assert.notInclude(logged, keyId))),
+          Effect.andThen(end)
         )
       yield* sql.withTransaction(act("key_committed", Effect.void)).pipe(
         Effect.andThen(Effect.flip(sql.withTransaction(act("key_lost", Effect.fail("rolled back"))))),

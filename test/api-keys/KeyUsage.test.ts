@@ -24,9 +24,9 @@ const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, nu
 
 /** Returns intervals as rows: minutes since the start, allowed, rejected, banned. */
 const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
-  intervals.map(({ allowed, banned, from, rejected }) => {
-    return [(from.epochMilliseconds - start) / minuteMs, allowed, rejected, banned]
-  })
+  intervals.map((
+    { allowed, banned, from: { epochMilliseconds: from }, rejected }
+  ) => [(from - start) / minuteMs, allowed, rejected, banned])
 
 /** Ends the write of all counts. If the clock jumped meanwhile, the write would time out, and its retry count twice. */
 const flush = (usage: Usage) => Effect.andThen(TestClock.adjust("3 seconds"), usage.read("key_none"))
@@ -200,7 +200,5 @@ it.effect("Reads of usage that wait for a slow database fail with 503 within thr
     yield* TestClock.adjust("3 seconds")
     const exits = yield* Fiber.joinAll(reads)
     assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, true, false, false, false])
-    assert.isTrue(
-      exits.slice(2).every((exit) => Exit.isFailure(exit) && String(exit.cause).includes("ServiceUnavailable"))
-    )
+    for (const exit of exits.slice(2)) assert.include(String(exit), "ServiceUnavailable")
   }))

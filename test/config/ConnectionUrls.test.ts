@@ -56,10 +56,7 @@ describe("An error in a URL", () => {
   it.each([
     ["postgres://a?sslmode=allow", /^sslmode disable, require, verify-ca, verify-full$/],
     ["postgres://a?sslmode=verify-full", /^sslrootcert \(a file path or "system"\) for sslmode verify-full$/],
-    [
-      "postgres://a?sslrootcert=/a",
-      /^sslmode require, verify-ca or verify-full, because the URL has other TLS parameters$/
-    ],
+    ["postgres://a?sslrootcert=/a", /^sslmode require, verify-ca or verify-full, because .* other TLS parameters$/],
     ["postgres://a?pgbouncer=yes", /^pgbouncer true, false$/],
     ["postgres://a?sslmode=require&sslcert=/a", /^both sslcert and sslkey, or neither$/],
     ["postgres://a?user=%zz", /^a percent-encoded user and password: %40 for @$/],

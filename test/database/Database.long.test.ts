@@ -1,9 +1,8 @@
 /** Tests which connections to PostgreSQL stay open, and which are replaced. */
-import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Database from "../../src/database/Database.ts"
+import { databaseAt } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
 import * as Proxy from "../support/Proxy.ts"
 
@@ -11,13 +10,9 @@ import * as Proxy from "../support/Proxy.ts"
 const makePool = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
   const proxy = yield* Proxy.run(postgres.port)
-  const DATABASE_URL = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
-  const sql = Context.get(
-    yield* Layer.build(Layer.provide(Database.layer, [config, NodeFileSystem.layer])),
-    SqlClient.SqlClient
-  )
-  const connect = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.1)`
+  const database = yield* Layer.build(databaseAt(`postgres://postgres@127.0.0.1:${proxy.port}/postgres`))
+  const sql = Context.get(database, SqlClient.SqlClient)
+  const connect = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.5)`
   const opened = yield* Effect.replicateEffect(connect, 2, { concurrency: 2 })
   return {
     proxy,

@@ -1,8 +1,7 @@
 /** Tests outages of the database: their errors, how long a start waits, lost files, and which sessions end. */
-import { NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, type Duration, Effect, Exit, Layer, Logger, Metric, Redacted } from "effect"
+import { Cause, Clock, type Duration, Effect, Exit, Layer, Logger, Metric, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -13,7 +12,7 @@ import * as Database from "../../src/database/Database.ts"
 import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Outage from "../../src/database/Outage.ts"
-import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { databaseAt, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
 const withCode = (code: string, text = "") => Object.assign(new Error(text), { code })
@@ -58,13 +57,9 @@ describe("A start", () => {
   it.effect("fails if the server is not available within half a minute, and logs one line without the password", () =>
     Effect.gen(function*() {
       const lines: Array<string> = []
-      const DATABASE_URL = "postgres://nobody:secret@127.0.0.1:1/none"
-      const start = Effect.flip(Effect.scoped(Layer.build(Database.layer))).pipe(
-        Effect.provide([
-          NodeFileSystem.layer,
-          Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]),
-          ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
-        ])
+      const database = databaseAt("postgres://nobody:secret@127.0.0.1:1/none")
+      const start = Effect.flip(Effect.scoped(Layer.build(database))).pipe(
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
       )
       // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
       const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
@@ -84,7 +79,7 @@ it.effect("A server in recovery is named, and not migrated", () =>
 
 describe("The embedded database", () => {
   it.live.each(["lock", "pgdata/global/pg_control"])(
-    "counts as lost once %s was replaced, even if it comes back",
+    "is lost once %s was replaced, even if it comes back",
     (file) =>
       Effect.gen(function*() {
         const directory = yield* dataDirectory
@@ -111,14 +106,10 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
   "The gauge of connections falls when they close",
   () =>
     Effect.gen(function*() {
-      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: yield* temporaryDatabaseUrl }))
       // The first metric is the maximum.
       const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
       const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
-      const whileOpen = Effect.provide(
-        Effect.andThen(statement, connections),
-        Layer.provide(Database.layer, [config, NodeFileSystem.layer])
-      )
+      const whileOpen = Effect.provide(Effect.andThen(statement, connections), databaseAt(yield* temporaryDatabaseUrl))
       assert.isAbove(yield* whileOpen, 0)
       yield* untilTrue(Effect.map(connections, (count) => count === 0))
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
@@ -134,13 +125,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails
       const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 2 })
       const pid = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.2)`
       yield* Effect.replicateEffect(pid, 2, { concurrency: 2 })
-      const makeReadOnly = Effect.flatMap(sql.reserve, (session) =>
-        session.executeRaw("SET default_transaction_read_only = on", []))
-      yield* Effect.scoped(makeReadOnly)
+      const makeReadOnly = "SET default_transaction_read_only = on"
+      yield* Effect.scoped(Effect.flatMap(sql.reserve, (session) => session.executeRaw(makeReadOnly, [])))
       const [readOnly] = yield* pid
       // After the delay, the other session is the one that the pool got back last.
-      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () =>
-        Effect.sleep(delay))
+      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () => Effect.sleep(delay))
       const written = Effect.exit(Outage.leaveReadOnlyServer(write, sql))
       const [exit, [other]] = yield* Effect.all([written, pid], { concurrency: 2 })
       assert.strictEqual(Exit.isSuccess(exit), succeeds)

@@ -1,11 +1,10 @@
 /** Tests TLS to a PostgreSQL server, with authorities of its own. */
-import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer, Record } from "effect"
+import { Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
-import * as Database from "../../src/database/Database.ts"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Certificates from "../support/Certificates.ts"
+import { databaseAt } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
 
 const makeServers = Effect.gen(function*() {
@@ -32,14 +31,14 @@ type Parameters = Readonly<Record<string, string>>
 /** Connects to a server. Returns "encrypted" or "plain", or describes the error. */
 const outcome = (port: number, { host = "127.0.0.1", ...parameters }: Parameters) => {
   const query = new URLSearchParams(parameters).toString()
-  const DATABASE_URL = `postgres://postgres@${encodeURIComponent(host)}:${port}/postgres?${query}`
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
   return Effect.flatMap(
     SqlClient.SqlClient,
     (sql) => sql<{ readonly ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
   ).pipe(
     Effect.map(([row]) => row?.ssl === true ? "encrypted" : "plain"),
-    Effect.provide(Layer.fresh(Layer.provide(Database.layer, [config, NodeFileSystem.layer]))),
+    Effect.provide(
+      Layer.fresh(databaseAt(`postgres://postgres@${encodeURIComponent(host)}:${port}/postgres?${query}`))
+    ),
     Effect.catchCause((cause) => Effect.succeed(describeCause(cause)))
   )
 }

@@ -7,6 +7,7 @@ import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/PortMiddleware.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { assertErrorBody } from "../support/Assertions.ts"
 import type { stores } from "../support/Databases.ts"
 import { adminToken, send } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
@@ -57,11 +58,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
 
 /** Checks the Error body, of which the message includes `message`, and the headers of the management port. */
 export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
-  assert.strictEqual(response.status, status, response.text)
-  const body = JSON.parse(response.text)
-  assert.deepStrictEqual(Object.entries({ ...body, message: "" }), Object.entries({ code, message: "", status }))
-  assert.include(body.message, message)
-  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assertErrorBody(response, status, code, message)
   assert.strictEqual(response.headers.get("cache-control"), "no-store")
   assert.isNotNull(response.headers.get("date"))
   for (const name of response.headers.keys()) assert.notMatch(name, /ratelimit/)

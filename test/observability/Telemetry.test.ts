@@ -15,14 +15,16 @@ const collector = Effect.gen(function*() {
   const received = { traces: "", metrics: "", logs: "" }
   const url = yield* serve(async (request, response) => {
     const signal = request.url?.slice("/v1/".length) as keyof typeof received
-    const body = await text(request)
-    received[signal] += `${body}\n`
+    received[signal] += `${await text(request)}\n`
     response.end("{}")
   })
   return { url, received }
 })
 
 const caller = { traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331" }
+
+const buildWith = (env: Readonly<Record<string, string>>) =>
+  Layer.build(Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
 describe("OpenTelemetry", () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
@@ -106,8 +108,7 @@ describe("OpenTelemetry", () => {
         OTEL_EXPORTER_OTLP_TIMEOUT: "500",
         OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1"
       }
-      const layer = Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env)))
-      const tracer = Context.get(yield* Layer.build(layer), Tracer.Tracer)
+      const tracer = Context.get(yield* buildWith(env), Tracer.Tracer)
       for (let i = 0; i < 50; i++) startSpan(tracer).end(1n, Exit.void)
       yield* until(() => connections.accepted > 0 && connections.open === 0).pipe(
         Effect.timeoutOrElse({ duration: "5 seconds", orElse: () => Effect.die("The exports have not ended") })
@@ -122,8 +123,7 @@ describe("OpenTelemetry", () => {
   it.effect("names a variable whose value is invalid, without the value", () =>
     Effect.gen(function*() {
       const env = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://h", OTEL_EXPORTER_OTLP_TIMEOUT: "secret" }
-      const layer = Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env)))
-      const cause = yield* Effect.flip(Effect.sandbox(Effect.scoped(Layer.build(layer))))
+      const cause = yield* Effect.flip(Effect.sandbox(Effect.scoped(buildWith(env))))
       assert.match(describeCause(cause), /^OTEL_EXPORTER_OTLP_TIMEOUT: expected/)
       assert.notInclude(describeCause(cause), "secret")
     }))

@@ -25,13 +25,18 @@ export const assertSuccess = (response: ReceivedResponse, status: number, text: 
   assertCommonHeaders(response)
 }
 
-/** Checks the Error body, of which the message includes `message`, and the common headers. */
-export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
+/** Checks the Error body, of which the message includes `message`. */
+export const assertErrorBody = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
   assert.strictEqual(response.status, status, response.text)
   assert.strictEqual(response.headers.get("content-type"), "application/json")
   const body = JSON.parse(response.text)
   assert.deepStrictEqual(Object.entries({ ...body, message: "" }), Object.entries({ code, message: "", status }))
   assert.isNotEmpty(body.message)
   assert.include(body.message, message)
+}
+
+/** Checks the Error body, and the common headers. */
+export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
+  assertErrorBody(response, status, code, message)
   assertCommonHeaders(response)
 }

@@ -1,8 +1,8 @@
 /** The databases that suites run on, and the stores on them and in memory. */
-import { NodeCrypto } from "@effect/platform-node"
+import { NodeCrypto, NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { describe, layer, type Vitest } from "@effect/vitest"
-import { Clock, Effect, Layer, Redacted } from "effect"
+import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -20,6 +20,12 @@ import { endIfEventLoopHangs } from "./EventLoop.ts"
 import { temporaryDirectory } from "./Temporary.ts"
 
 endIfEventLoopHangs()
+
+/** The database of a service with this `DATABASE_URL`. */
+export const databaseAt = (DATABASE_URL: string) => {
+  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
+  return Layer.provide(Database.layer, [config, NodeFileSystem.layer])
+}
 
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 

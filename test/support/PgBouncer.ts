@@ -1,13 +1,11 @@
 /** A PgBouncer in front of the PostgreSQL server of `TEST_DATABASE_URL`, or of another one. */
-import { NodeFileSystem } from "@effect/platform-node"
-import { ConfigProvider, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import * as Database from "../../src/database/Database.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { random, temporaryDatabaseUrl } from "./Databases.ts"
+import { databaseAt, random, temporaryDatabaseUrl } from "./Databases.ts"
 import { runProgram, untilListening } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
@@ -43,8 +41,7 @@ export const stores = (["session", "transaction"] as const).map((mode) => ({
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
     return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
-      Layer.provide(Database.layer),
-      Layer.provide([NodeFileSystem.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))]),
+      Layer.provide(databaseAt(url)),
       Layer.provideMerge(random)
     )
   }))
