@@ -12,17 +12,18 @@ import * as Database from "./database/Database.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/GracefulShutdown.ts"
+import { GracefulShutdown } from "./http/PortMiddleware.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as Logging from "./observability/Logging.ts"
-import { describe } from "./observability/LogText.ts"
+import { describe } from "./observability/LogLines.ts"
+import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
-import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
+import * as PersistentRateLimiter from "./rate-limit/PersistentRateLimiter.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
-  if (Option.isNone(redisUrl)) return SqlRateLimiter.layer
+  if (Option.isNone(redisUrl)) return PersistentRateLimiter.layer
   return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
 }))
 
@@ -76,7 +77,7 @@ program.pipe(
   Effect.provide(
     Telemetry.layer.pipe(
       closeWithin(maxTelemetryClose),
-      Layer.provideMerge(Logging.layer),
+      Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
       Layer.tapCause((cause) => Console.error(describe(cause))),
       Layer.provide(validSettings)
     )

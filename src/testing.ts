@@ -1,18 +1,19 @@
 /** The module `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
-import { ConfigProvider, Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
-import { AuditLog } from "./api-keys/AuditLog.ts"
+import { AuditLog, CurrentOperator } from "./api-keys/AuditLog.ts"
 import { KeyUsage } from "./api-keys/KeyUsage.ts"
 import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
+import { AdminAuth } from "./api/AdminApi.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
+import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
-import * as ApiRoutes from "./http/ApiRoutes.ts"
-import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
+import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import {
@@ -25,30 +26,25 @@ import {
   withoutInfoLogs
 } from "./test-service/TestService.ts"
 
-export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
+export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
+/** The services that make up the in-memory service. */
+type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
+
+export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
-/**
- * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. It reads no environment variables, so tests behave the same on every machine. It serves no documents.
- */
-export const layerService: Layer.Layer<
-  HttpClient.HttpClient,
-  never,
-  PetRepository | ApiKeys | KeyVerifier | RateLimiter
-> = Layer
-  .effect(
+type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
+
+/** Reads no environment variables, so tests behave the same on every machine. */
+const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
+  Layer.effect(
     HttpClient.HttpClient,
-    Effect.gen(function*() {
-      const handleRequest = yield* HttpRouter.toHttpEffect(
-        Layer.merge(ApiRoutes.layer, PortMiddleware.layer(yield* ApiPort.makeHooks([])))
-      )
-      return HttpClient.make((request) =>
+    Effect.map(routes, (handleRequest) =>
+      HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
@@ -58,15 +54,39 @@ export const layerService: Layer.Layer<
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
           Effect.orDie
         )
-      )
-    })
+      ))
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provide([GracefulShutdown.layer, AuditLog.layerMemory, KeyUsage.layerMemory]),
-    Layer.provide(SecureRandom.layerWebCrypto),
+    Layer.provide([PortMiddleware.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie
   )
+
+/**
+ * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
+ * provide. It serves no documents.
+ */
+export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
+  Effect.flatMap(
+    ApiPort.makeHooks([]),
+    (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiPort.routes, PortMiddleware.layer(hooks)))
+  )
+)
+
+const anyToken = Layer.succeed(AdminAuth, {
+  adminToken: Effect.provideService(CurrentOperator, { operator: "test", mayChange: true, address: null })
+})
+
+/** An `AdminClient` on the keys and limits that you provide. The audit log names its operator `test`. */
+export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.layerHttp({
+  baseUrl: "http://petstore.test",
+  token: Redacted.make("test")
+}).pipe(
+  Layer.provide(layerInProcess(HttpRouter.toHttpEffect(
+    Layer.merge(AdminHandlers.layer, PortMiddleware.layer(AdminHandlers.makeHooks([])))
+  ))),
+  Layer.provide(anyToken)
+)
 
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
@@ -80,8 +100,8 @@ interface Services {
 
 /**
  * Provides a client of a new in-memory service, and `TestService` to inject faults. The client uses `apiKey`, or a new
- * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer provides them
- * too.
+ * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service. The layer also provides
+ * the services of these parts.
  */
 export const layerTest = (
   {
@@ -93,7 +113,7 @@ export const layerTest = (
     rateLimiter = RateLimiter.layerMemory,
     ...options
   }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
-): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | KeyVerifier | RateLimiter> =>
+): Layer.Layer<PetstoreClient | TestService | Parts> =>
   Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
     const secret = apiKey ?? (yield* withoutInfoLogs(issue)).key
@@ -105,6 +125,6 @@ export const layerTest = (
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
     Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.merge(apiKeys, rateLimiter)),
+    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, AuditLog.layerMemory, KeyUsage.layerMemory)),
     Layer.fresh
   )

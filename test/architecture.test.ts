@@ -53,7 +53,7 @@ describe("The source files", () => {
   })
 
   it("import only effect in the contract, the clients and the client package, and no SQL in the command", () => {
-    const entries = ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]
+    const entries = ["api/ApiExports.ts", "client/ClientExports.ts", "PackageExports.ts", "testing.ts"]
     const ofPackage = entries.flatMap((entry) => [entry, ...reachable(entry)])
     const ofConsole = files.filter((file) => file.startsWith("console/"))
     assert.isEmpty([
@@ -62,6 +62,15 @@ describe("The source files", () => {
       ...otherPackages(ofConsole, /^(effect(\/[\w-]+)?|preact(\/hooks)?)$/),
       ...otherPackages(["cli.ts", ...reachable("cli.ts")], /^(?!.*sql)/)
     ])
+  })
+
+  it("speak of pets and name the service only in the pets' own files, and where the parts are put together", () => {
+    const own = /^(?:pets|test-service|.*migrations)\/|(?:^(?:cli|main|testing)|Brand|Exports|Settings|ApiPort)\.ts/
+    const named = /"petstore\/.*?"|Petstore(?:Api|Client|Command)\w*|PETSTORE_\w+/g
+    // `[e]`, because the commands of CONTRIBUTING.md that rename the pets in a copy must not change this pattern.
+    const others = files.filter((file) => /(?<![a-z])p[e]t|P[e]t/.test(codeOf(file).replaceAll(named, "")))
+    const ofPets = /(?:Pets|PetHandlers|PetstoreApi|PetstoreClient)\.ts$/
+    assert.isEmpty(others.filter((file) => !own.test(file) && !ofPets.test(file)))
   })
 
   it("depend on exact versions of packages", () => {

@@ -1,5 +1,6 @@
 import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Result } from "effect"
 import { resolve } from "node:path"
+import * as Brand from "../api/Brand.ts"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
@@ -64,7 +65,7 @@ const createFile = Effect.fnUntraced(function*(file: string) {
   if (yield* fs.exists(file)) return
   // Write a temporary file, then link it to `file`. Linking is atomic, so no process reads half a token.
   const temporaryFile = `${file}.${yield* randomText(8)}`
-  yield* fs.writeFileString(temporaryFile, `adm_${yield* randomText(32)}\n`, { mode: 0o600 })
+  yield* fs.writeFileString(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`, { mode: 0o600 })
   yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(
     Effect.catchIf(({ reason }) => reason._tag === "AlreadyExists", () => Effect.void)
   )

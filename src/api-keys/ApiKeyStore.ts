@@ -1,7 +1,7 @@
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
+import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
 /** A secret's API key. The secret works until `endsAt` (epoch ms, `Infinity` or 0), and stops because of `endedBy`. */
@@ -11,14 +11,31 @@ export interface SecretHolder {
   readonly endedBy?: "disabled" | "expired" | "revoked" | "rotated"
 }
 
+const timeOf = (at: DateTime.Utc | Date | null): number =>
+  at === null ? Infinity : DateTime.makeUnsafe(at).epochMilliseconds
+
+/** Returns the holder of a secret that works until `secretEndsAt` (`null`: as long as its key). */
+export const makeHolder = (
+  { enabled, expiresAt, id, limits, plan, revokedAt }:
+    & Pick<ApiKey, "enabled" | "id" | "limits" | "plan">
+    & Readonly<Record<"expiresAt" | "revokedAt", DateTime.Utc | Date | null>>,
+  secretEndsAt: DateTime.Utc | Date | null
+): SecretHolder => {
+  const key = { id, plan, limits }
+  if (revokedAt !== null) return { key, endsAt: 0, endedBy: "revoked" }
+  if (!enabled) return { key, endsAt: 0, endedBy: "disabled" }
+  const [end, expiry] = [timeOf(secretEndsAt), timeOf(expiresAt)]
+  return { key, endsAt: Math.min(end, expiry), endedBy: end < expiry ? "rotated" : "expired" }
+}
+
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
 
 /**
- * Has no filter by `secretHash` or by the state `banned`. `ApiKeys.list` finds the possible keys for them first, and
- * passes their `ids`.
+ * Has no filter by `secretHash` or by the state `banned`. For these, `ApiKeys.list` first finds the ids of the possible
+ * keys, and filters by `ids`.
  */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
@@ -42,7 +59,7 @@ export interface Change {
   readonly secretHash?: string
   /** Former secrets end at this time, unless they already end earlier. `null` ends them at once. */
   readonly formerEnd?: DateTime.Utc | null
-  readonly alongside: Effect.Effect<void, ServiceUnavailable>
+  readonly auditEntry: Effect.Effect<void, ServiceUnavailable>
 }
 
 export interface ApiKeyStore {
@@ -53,7 +70,7 @@ export interface ApiKeyStore {
   insert(
     key: ApiKey,
     hash: string,
-    alongside: Effect.Effect<void, ServiceUnavailable>,
+    auditEntry: Effect.Effect<void, ServiceUnavailable>,
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
@@ -91,21 +108,21 @@ export const memoryStore = Effect.gen(function*() {
     )
 
   const store: ApiKeyStore = {
-    insert: (key, secret, alongside, idempotencyKey) =>
+    insert: (key, secret, auditEntry, idempotencyKey) =>
       Effect.suspend(() => {
         const existing = idempotencyKey && idempotencyKeys.get(idempotencyKey)
         if (existing !== undefined) return Effect.succeed(existing)
         if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
         secrets.set(secret, { keyId: key.id, endsAt: null, lastUsedAt: null })
-        return Effect.as(alongside, undefined)
+        return Effect.as(auditEntry, undefined)
       }),
     change: Effect.fnUntraced(function*(id, now, change) {
       const before = keys.get(id)
       if (before === undefined) return undefined
       const changed = yield* Effect.fromResult(change(before, workingSecrets(id, now).length))
       if (changed === undefined) return before
-      const { alongside, formerEnd, key, secretHash } = changed
+      const { auditEntry, formerEnd, key, secretHash } = changed
       const end = formerEnd ?? now
       for (const [secret, origin] of formerEnd === undefined ? [] : secrets) {
         if (origin.keyId !== id || (origin.endsAt === null && secretHash === undefined)) continue
@@ -113,7 +130,7 @@ export const memoryStore = Effect.gen(function*() {
       }
       if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, lastUsedAt: null })
       keys.set(id, key)
-      yield* alongside
+      yield* auditEntry
       return key
     }),
     list: ({ after, ids, limit, order, plan, search, state }, now) =>
@@ -147,11 +164,7 @@ export const memoryStore = Effect.gen(function*() {
           const origin = secrets.get(secret)
           const key = origin && keys.get(origin.keyId)
           if (key === undefined) return []
-          const { enabled, expiresAt, id, limits, plan, revokedAt } = key
-          const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
-          const state = revokedAt !== null ? "revoked" : enabled ? undefined : "disabled"
-          const [endsAt, endedBy] = [Math.min(end, expiry), end < expiry ? "rotated" : "expired"] as const
-          return [[secret, { key: { id, plan, limits }, endsAt: state ? 0 : endsAt, endedBy: state ?? endedBy }]]
+          return [[secret, makeHolder(key, origin?.endsAt ?? null)]]
         }))
       ),
     recordUses: (uses) =>

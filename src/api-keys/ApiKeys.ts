@@ -3,9 +3,9 @@ import { Context, DateTime, Duration, Effect, Equal, identity, Layer, Redacted, 
 import { SecureRandom } from "effect/crypto"
 import { type AuditValues, valuesOf } from "../api/Audit.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
-import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
-import { keyStateOf, limitsOf } from "../api/Keys.ts"
-import { type IfMatch, isMatch } from "../api/KeysGroup.ts"
+import { type IfMatch, isMatch } from "../api/KeyEndpoints.ts"
+import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/KeySchemas.ts"
+import { keyStateOf, limitsOf } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
@@ -31,7 +31,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
    * The state `banned` selects otherwise active keys with a ban that began in the last hour, because no ban lasts
-   * longer. The caller must drop keys whose ban has ended.
+   * longer. Some of these bans may have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
@@ -93,7 +93,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     action: "update" | "revoke" | "rotate" | "end-former",
     id: string,
     ifMatch: IfMatch | undefined,
-    change: (key: ApiKey, now: DateTime.Utc, workingSecrets: number) => Result.Result<Omit<Change, "alongside">, E>,
+    change: (key: ApiKey, now: DateTime.Utc, workingSecrets: number) => Result.Result<Omit<Change, "auditEntry">, E>,
     details?: AuditValues
   ) {
     const now = yield* DateTime.now
@@ -105,7 +105,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
         const key = { ...result.key, version: before.version + 1 }
         const after = { ...differences(key, before), ...details }
-        return { ...result, key, alongside: audit.append(action, id, differences(before, key), after) }
+        return { ...result, key, auditEntry: audit.append(action, id, differences(before, key), after) }
       })).pipe(
         // Evict the key from the cache even after a failure, because the transaction may have committed.
         Effect.ensuring(Effect.sync(() => verifier.evict(id)))

@@ -8,7 +8,7 @@ import {
   valuesOf
 } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import type { ApiKey } from "../api/Keys.ts"
+import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 

@@ -1,5 +1,6 @@
 import { Console, Effect, Layer, Redacted } from "effect"
 import { HttpServer } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { localUrl } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import { ApiKeys } from "./ApiKeys.ts"
@@ -13,6 +14,6 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   // Print the key to standard output instead of logging it, because logs must never contain a key.
   yield* Console.log(
     `Your API key (store it now, it is not shown again): ${key}\n\n` +
-      `  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
+      `  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/${Brand.collection}\n`
   )
 }))

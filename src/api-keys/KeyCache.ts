@@ -11,6 +11,8 @@ const lease = Duration.millis(900)
 const lookupTimeout = Duration.millis(1_750)
 /** The use of an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)
+/** The result of a longer refresh would be stale. */
+const refreshTimeout = lease
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
@@ -75,7 +77,9 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
       // Ignore a failed refresh. If the entry expires, the next request looks the key up and reports any error.
-      yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), lease))
+      yield* Effect.ignoreCause(
+        Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), refreshTimeout)
+      )
     }
     for (const hash of hashes) aging.delete(hash)
   })

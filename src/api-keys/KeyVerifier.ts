@@ -3,7 +3,7 @@ import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
 import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
@@ -15,14 +15,11 @@ const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is
 const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
 type Rejection = typeof reasons[number]
 const rejections = byAttributes(
-  Metric.counter("api_key_rejections_total", {
-    description: "Requests with an API key that does not work, by the reason.",
-    incremental: true
-  }),
+  counter("api_key_rejections_total", "Requests with an API key that does not work, by the reason."),
   (reason: Rejection) => ({ reason })
 )
 
-/** Gets the reason of a rejection, which the caller must not learn. */
+/** Receives the reason of a rejection, for the access log. */
 type OnReject = (reason: Rejection, keyId?: string) => void
 type Verification = Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 

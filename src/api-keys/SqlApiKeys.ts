@@ -1,14 +1,15 @@
 import { DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { ApiKey } from "../api/Keys.ts"
+import { hash as digest } from "node:crypto"
+import { ApiKey } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import type { ApiKeyStore, SecretHolder, StoreSelection } from "./ApiKeyStore.ts"
-import { hashSecret } from "./SecretHash.ts"
-import * as SqlKeyHistory from "./SqlKeyHistory.ts"
+import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
+import * as SqlAuditLog from "./SqlAuditLog.ts"
+import * as SqlKeyUsage from "./SqlKeyUsage.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
@@ -56,7 +57,7 @@ const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* Outage.makeDeadline()
   const store: ApiKeyStore = {
-    insert: (key, hash, alongside, idempotencyKey) =>
+    insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
         const inserted = yield* sql`
           INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at, idempotency_key)
@@ -68,7 +69,7 @@ const keyStore = Effect.gen(function*() {
           return (yield* Rows.decode("api_keys", IdRow, existing))[0]?.id
         }
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
-        yield* alongside
+        yield* auditEntry
         return undefined
       })).pipe(withinDeadline),
 
@@ -95,26 +96,22 @@ const keyStore = Effect.gen(function*() {
 
     findByHashes: (hashes) =>
       sql<
-        & Pick<ApiKey, "id" | "plan">
+        & Pick<ApiKey, "enabled" | "id" | "plan">
         & Limits
-        & Required<Pick<SecretHolder, "endedBy">>
-        & { readonly hash: string; readonly endsAt: Date | null }
+        & Readonly<Record<"endsAt" | "expiresAt" | "revokedAt", Date | null> & Record<"hash", string>>
       >`
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-          CASE WHEN s.is_ended OR k.revoked_at IS NOT NULL OR NOT k.enabled THEN to_timestamp(0)
-            ELSE LEAST(k.expires_at, s.expires_at) END AS "endsAt",
-          CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN NOT k.enabled THEN 'disabled'
-            WHEN s.is_ended OR s.expires_at < COALESCE(k.expires_at, 'infinity') THEN 'rotated'
-            ELSE 'expired' END AS "endedBy"
+          k.enabled, k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
+          CASE WHEN s.is_ended THEN to_timestamp(0) ELSE s.expires_at END AS "endsAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
         WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`.pipe(
         Effect.map((rows) =>
-          new Map(rows.map(({ endedBy, endsAt, hash, id, perDay, perMinute, plan }) => {
-            const key = { id, plan, limits: { perMinute, perDay } }
-            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity, endedBy }]
-          }))
+          new Map(rows.map(({ endsAt, hash, perDay, perMinute, ...key }) => [
+            hash,
+            makeHolder({ ...key, limits: { perMinute, perDay } }, endsAt)
+          ]))
         ),
         Outage.toServiceUnavailable
       ),
@@ -131,7 +128,7 @@ const keyStore = Effect.gen(function*() {
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${toDate(now)})`
         const result = change(before, working.length)
         if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
-        const { alongside, formerEnd, key, secretHash } = result.success
+        const { auditEntry, formerEnd, key, secretHash } = result.success
         if (formerEnd !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
@@ -147,7 +144,7 @@ const keyStore = Effect.gen(function*() {
             per_minute = ${key.limits.perMinute}, per_day = ${key.limits.perDay},
             enabled = ${key.enabled}, expires_at = ${toDate(key.expiresAt)}, revoked_at = ${toDate(key.revokedAt)}
           WHERE id = ${id}`
-        yield* alongside
+        yield* auditEntry
         return Result.succeed(key)
       })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
@@ -180,6 +177,7 @@ const keyStore = Effect.gen(function*() {
   return store
 })
 
+// A fast hash suffices, because a secret has 190 random bits.
 export const layer = Layer.effectContext(
-  Effect.flatMap(keyStore, (store) => ApiKeys.make({ store, hash: hashSecret }))
-).pipe(Layer.provideMerge(SqlKeyHistory.layer))
+  Effect.flatMap(keyStore, (store) => ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) }))
+).pipe(Layer.provideMerge(Layer.merge(SqlAuditLog.layer, SqlKeyUsage.layer)))

@@ -1,8 +1,9 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"
+import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
-import { KeysGroup } from "./KeysGroup.ts"
+import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
@@ -45,7 +46,7 @@ Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown field
 parameters of lists.`
 
 /** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
-export class AdminApi extends HttpApi.make("petstore-admin")
+export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
   .add(AuditGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
@@ -55,7 +56,7 @@ export class AdminApi extends HttpApi.make("petstore-admin")
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotateMerge(OpenApi.annotations({
-    title: "Petstore management",
+    title: `${Brand.title} management`,
     description: introduction,
     servers: [makeServer("management_url", "http://127.0.0.1:9090", "The management port")],
     transform: makeTransform({

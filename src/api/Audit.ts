@@ -1,6 +1,6 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./Keys.ts"
+import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
 import { cursor, limit, linkHeader } from "./Paging.ts"
 import { isStorable, oneOf } from "./Text.ts"
 
@@ -26,6 +26,16 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
   revokedAt: revokedAt && DateTime.formatIso(revokedAt),
   hint
 })
+
+interface Change extends Readonly<Record<"before" | "after", AuditValues[string] | undefined>> {
+  readonly name: string
+  readonly words: string
+}
+
+/** Returns the named values, each before and after an action. A value is `undefined` where it is not recorded. */
+export const changesOf = (before: AuditValues | null, after: AuditValues | null): ReadonlyArray<Change> =>
+  Object.keys({ ...before, ...after })
+    .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
 
 /**
  * `operator` is the name of the admin token, or `null` if the service acted on its own. `address` is the IP address of

@@ -1,6 +1,7 @@
 /** One error class per `code` (SPEC §7). An HTTP body contains only the `code`, `message` and `status` of an error. */
 import { type Cause, Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
+import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 
 /** The body of every error response, except to HEAD (SPEC §2 Error). `status` equals the HTTP status. */
 export const ErrorBody = Schema.Struct({
@@ -11,22 +12,18 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
-/** The maximum size of a request. The largest valid pet, with a name of 1,000 escaped surrogate pairs, takes 12 KB. */
+/** The maximum size of a request. */
 export const requestLimits = { bodyBytes: 16_384, headBytes: 16_384, headerFields: 100 }
 
 export const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
-  MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
+  MissingApiKey: ["missing_api_key", 401, `Send an API key as a bearer token: Authorization: Bearer ${keyPrefix}…`],
   InvalidApiKey: [
     "invalid_api_key",
     401,
     "The API key is unknown, disabled, expired, revoked or rotated, or of another environment. Ask the operator."
   ],
-  MissingAdminToken: [
-    "missing_admin_token",
-    401,
-    "Send the admin token as a bearer token: Authorization: Bearer adm_…"
-  ],
+  MissingAdminToken: ["missing_admin_token", 401, `Send an admin token: Authorization: Bearer ${adminTokenPrefix}…`],
   InvalidAdminToken: ["invalid_admin_token", 401, "The admin token is wrong."],
   ReadOnlyToken: ["read_only_token", 403, "This admin token is read-only. Use one that may change keys."],
   NotFound: ["not_found", 404, "The requested resource could not be found."],
@@ -50,7 +47,7 @@ export const errors = {
   IdempotencyKeyReused: [
     "idempotency_key_reused",
     422,
-    "This Idempotency-Key already created a different pet. Send the original body to get that pet, or a new " +
+    "This Idempotency-Key was used with a different body. Send the original body to get the first response, or a new " +
     "Idempotency-Key to create another."
   ],
   RateLimitExceeded: ["rate_limit_exceeded", 429, "The rate limit is exceeded."],
@@ -94,7 +91,10 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/** 400: the path, headers, query or body is invalid (SPEC §7). The message names the first part's invalid fields. */
+/**
+ * 400: the path, headers, query or body is invalid (SPEC §7). The message names the invalid fields of one of these, the
+ * first in this order.
+ */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated (SPEC §5.3). */
@@ -103,7 +103,7 @@ export class MissingAdminToken extends declareError<MissingAdminToken>()("Missin
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
 /** 403: the admin token can only read (`ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
-/** 404: there is no such path, pet or API key (SPEC §7). */
+/** 404: there is no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
@@ -143,7 +143,7 @@ export const isApiError = (failure: unknown): failure is ApiError =>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Any other text means no wait. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Invalid text decodes to zero. */
 export const RetryAfter = Schema.String.pipe(
   Schema.decodeTo(
     Schema.Duration,
@@ -158,7 +158,7 @@ export const RetryAfter = Schema.String.pipe(
 )
 
 const exampleMessages: Readonly<Record<string, string>> = {
-  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
+  invalid_request: "Invalid request: body.name: expected string.",
   conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
   rate_limit_exceeded: "The API key has used its limit of 60 requests per minute. Retry in 12 seconds.",
   api_key_banned: "The API key is temporarily banned for continued requests after 429 responses. Retry in 60 seconds."

@@ -1,5 +1,5 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
-import { Context, Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
+import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
 
@@ -20,22 +20,25 @@ const expectationFor = (value: unknown): string => {
 /** Whether int64s are JSON numbers, as in {@link exactJson}. Effect's own codecs write strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
+/** Hot path: `Effect.map(AsNumbers, …)` would cost 16 more Effect operations for each integer of a schema. */
+const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
+
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
 
 const fromDigits = (text: unknown) => typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
 
-const toJson = (schema: Readonly<Record<string, unknown>>) =>
+const link = (schema: Readonly<Record<string, unknown>>, hasNumbers: () => boolean) =>
   Schema.link<bigint>()(
     documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<bigint, unknown>({
-      decode: (value) =>
-        Effect.flatMap(AsNumbers, (asNumbers) => {
-          const integer = asNumbers ? fromNumber(value) : fromDigits(value)
-          if (isInt64(integer)) return Effect.succeed(integer)
-          const expected = asNumbers ? expectationFor(value) : range
-          return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
-        }),
-      encode: (value) => Effect.map(AsNumbers, (asNumbers) => asNumbers ? toNumber(value) : String(value))
+      decode: (value) => {
+        const asNumbers = hasNumbers()
+        const integer = asNumbers ? fromNumber(value) : fromDigits(value)
+        if (isInt64(integer)) return Effect.succeed(integer)
+        const expected = asNumbers ? expectationFor(value) : range
+        return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+      },
+      encode: (value) => Effect.succeed(hasNumbers() ? toNumber(value) : String(value))
     })
   )
 
@@ -59,8 +62,8 @@ export const int64 = (description?: string, example?: number) => {
   return Schema.declare(isInt64, {
     ...annotations,
     expected: range,
-    toCodecJson: () => toJson({ type: "string", pattern: "^-?\\d+$", ...annotations }),
-    toCodecStringTree: () => toJson({ type: "integer", ...annotations }),
+    toCodecJson: () => link({ type: "string", pattern: "^-?\\d+$", ...annotations }, isInExactJson),
+    toCodecStringTree: () => link({ type: "integer", ...annotations }, () => false),
     toCodecArbitrary: () => Schema.link<bigint>()(anyInt64, SchemaTransformation.passthrough())
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
@@ -125,7 +128,8 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(AsNumbers, true)),
     encode: encodeText !== undefined
       ? (value) => Effect.succeed(encodeText(value))
-      : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
+      : (value, options) =>
+        Effect.map(Effect.provideService(Effect.suspend(() => encode(value, options)), AsNumbers, true), stringify)
   })
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(

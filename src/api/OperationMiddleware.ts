@@ -66,6 +66,9 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
+/** All middleware of `PetstoreApi`. */
+export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
+
 /** An endpoint's annotation. `headers` are in all its responses, except for errors that Node's parser finds. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date

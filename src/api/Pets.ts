@@ -17,7 +17,7 @@ const name = Schema.String.annotate({ description: "The pet's name.", examples: 
 
 /** SPEC §2 NewPet. */
 export const NewPet = Schema.Struct({
-  /** At most 1,000 code points, so that a page of 100 pets fits in memory. */
+  /** At most 1,000 code points, so that a page of 100 pets fits in memory, and a body, escaped, in 12 KB. */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),
   categoryId: int64("Identifier of the category that the pet belongs to.", 3),
   status: Schema.optionalKey(PetStatus)

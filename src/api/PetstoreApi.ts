@@ -1,5 +1,6 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
+import { keyPrefix, name, title } from "./Brand.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { Auth, ConcurrencyLimit, Deprecation, RateLimit, Validation } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
@@ -37,15 +38,15 @@ The last page has none.
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
 /**
- * The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, the body,
- * a slot, validation. An endpoint with a body adds the last three itself, because a group can only wrap them.
+ * The API under `/v1`. Middleware added last runs first: authentication, rate limit, body, concurrency limit,
+ * validation. An endpoint with a body adds the last three itself. The group's own would run before the body.
  */
-export class PetstoreApi extends HttpApi.make("petstore")
+export class PetstoreApi extends HttpApi.make(name)
   .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotateMerge(OpenApi.annotations({
-    title: "Petstore",
+    title,
     description: introduction,
     servers: [
       { url: basePath, description: "The deployment that returned this document" },
@@ -55,7 +56,7 @@ export class PetstoreApi extends HttpApi.make("petstore")
     transform: makeTransform({
       basePath,
       securitySchemes: {
-        bearerAuth: { type: "http", scheme: "bearer", description: "An API key: `psk_` and 38 letters and digits." }
+        bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
       },
       headersOf: (status, { operationId }) => {
         const endpoint = Object.values(PetsGroup.endpoints).find(({ identifier }) => identifier === operationId)

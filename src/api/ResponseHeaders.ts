@@ -1,4 +1,5 @@
 /** Response headers, for OpenAPI and CORS. The server sends `fixedHeaders` with every response. */
+import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"
 
@@ -15,7 +16,7 @@ const fixed = (description: string, value: string) => header(description, { type
 const headersOfBothPorts = {
   "X-Request-Id": header(
     "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
-      "and contains no key or token (`psk_…`, `adm_…`), else a new one.",
+      `and contains no key or token (\`${keyPrefix}…\`, \`${adminTokenPrefix}…\`), else a new one.`,
     { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
   ),
   "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"])

@@ -1,5 +1,6 @@
-/** A secret is `psk_`, 32 random base62 characters (190 bits), and a checksum that detects typos without a lookup. */
-const prefix = "psk_"
+/** A secret is a prefix, 32 random base62 characters (190 bits), and a checksum that detects typos without a lookup. */
+import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
+
 const checksumLength = 6
 export const randomLength = 32
 export const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -21,12 +22,20 @@ const checksum = (random: string): string => {
   return places.map((place) => base62.charAt(Math.floor(crc / place) % base62.length)).join("")
 }
 
-const format = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
+const format = new RegExp(`^${keyPrefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
 
-export const withChecksum = (random: string): string => prefix + random + checksum(random)
+export const withChecksum = (random: string): string => keyPrefix + random + checksum(random)
 
 export const isWellFormed = (secret: string): boolean =>
-  format.test(secret) && withChecksum(secret.slice(prefix.length, -checksumLength)) === secret
+  format.test(secret) && withChecksum(secret.slice(keyPrefix.length, -checksumLength)) === secret
 
 /** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
-export const findSecret = (text: string): string | undefined => /psk_[0-9A-Za-z]*/.exec(text)?.[0]
+export const findSecret = (text: string): string | undefined => new RegExp(`${keyPrefix}[0-9A-Za-z]*`).exec(text)?.[0]
+
+const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
+
+/** Also finds secrets that are percent-encoded, even several times: `%5F`, `%255F` and `%25255F` are all `_`. */
+export const redactSecrets = (text: string): string => {
+  const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+  return decoded.search(anySecret) < 0 ? text : decoded.replaceAll(anySecret, "$1…")
+}

@@ -74,7 +74,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
     if (issue._tag === "MissingKey") return "required"
     if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
-    // Only `describeIssue` gets the unknown name, so pass the known names to it.
+    // Pass the known names to `describeIssue`, which suggests the closest.
     return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
   }
 })

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Instant, KeyId } from "./Keys.ts"
+import { Instant, KeyId } from "./KeySchemas.ts"
 import { limit } from "./Paging.ts"
 import { Plan } from "./Plans.ts"
 import { oneOf } from "./Text.ts"

@@ -4,8 +4,8 @@ import { FetchHttpClient, type HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { AdminApi, AdminAuth, type Session } from "../api/AdminApi.ts"
 import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
-import type * as Keys from "../api/Keys.ts"
-import { formatETag } from "../api/KeysGroup.ts"
+import { formatETag } from "../api/KeyEndpoints.ts"
+import type * as Keys from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
 import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
@@ -38,7 +38,7 @@ export interface AdminOptions extends ClientOptions {
   readonly token: Secret
 }
 
-const ofKey = (id: string) => ({ "petstore.key.id": id })
+const ofKey = (id: string) => ({ "key.id": id })
 
 /** The request of a change: the key, and the version that it must have. */
 const changeOf = (id: string, { version }: ChangeOptions = {}) => ({

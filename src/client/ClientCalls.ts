@@ -1,6 +1,7 @@
-import { Context, Effect, Option, Ref, Stream } from "effect"
+import { Context, Effect, Option, Record as Records, Ref, Stream } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { fromMismatch, isMismatch, type Mismatch, type PetstoreClientError } from "./ClientError.ts"
 import { rateLimitOf, type RateLimitState } from "./Pacing.ts"
 import { type CallOptions, CurrentCall, omitUndefined, type Optional } from "./Transport.ts"
@@ -33,7 +34,7 @@ const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
  * Runs an effect that calls a client. Returns its result, and the metadata of its last successful response.
  *
  * @example
- * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
+ * const [created, { isReplayed, requestId }] = yield* withMetadata(client.create(fields, { idempotencyKey }))
  */
 export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   call: Effect.Effect<A, E, R>
@@ -48,15 +49,13 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
 /** A client's part of a middleware that leaves the request to the transport. */
 export const relay: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) => call.next(call.request)
 
-type Attributes = Readonly<Record<string, unknown>>
-
 /** Returns a function that runs a request of the derived client as the call `name`, in a span of its own. */
 export const makeCall = (clientName: string) =>
 <A, E>(
   name: string,
   request: Effect.Effect<A, E | Mismatch, CurrentCall>,
   options: CallOptions = {},
-  attributes: Attributes = {}
+  attributes: Readonly<Record<string, unknown>> = {}
 ): Effect.Effect<A, E | PetstoreClientError> =>
   Effect.gen(function*() {
     const response = yield* Ref.make(Option.none<HttpClientResponse.HttpClientResponse>())
@@ -69,7 +68,9 @@ export const makeCall = (clientName: string) =>
     )
     yield* Ref.set(yield* LastMetadata, Option.map(yield* Ref.get(response), metadataOf))
     return value
-  }).pipe(Effect.withSpan(`${clientName}.${name}`, { attributes: omitUndefined<Attributes>(attributes) }))
+  }).pipe(Effect.withSpan(`${clientName}.${name}`, {
+    attributes: Records.mapKeys(omitUndefined(attributes), (attribute) => `${Brand.name}.${attribute}`)
+  }))
 
 /** Streams the items of all pages, in a span of its own. */
 export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(

@@ -1,5 +1,6 @@
 import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
+import { title } from "../api/Brand.ts"
 import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
 const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
@@ -7,7 +8,7 @@ const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Def
 /** The connection failed, or no complete response arrived in time. The service may have processed the request. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
-/** The response does not fit the Petstore API. Perhaps another server listens at the address. */
+/** The response does not fit the API. Perhaps another server listens at the address. */
 export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
@@ -22,7 +23,7 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure that is not one of the API's errors. An `HttpApi` endpoint of yours that fails with it responds 502. */
+/** A failure that is not one of the API's errors. If your `HttpApi` endpoint fails with it, the status is 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
@@ -99,7 +100,7 @@ export const fromMismatch = Effect.fnUntraced(function*(
   const retryAfter = yield* retryAfterOf(headers)
   const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
   const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which ` +
-    "this version of the client cannot read as a Petstore response. Check the address."
+    `this version of the client cannot read as a ${title} response. Check the address.`
   return new PetstoreClientError({
     reason: Option.isSome(body) && body.value.status === status
       ? new UndeclaredError(body.value)

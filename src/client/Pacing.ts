@@ -5,7 +5,10 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** How long after a 429 calls that cannot wait fail at once. Then one is sent, because a ban may have been lifted. */
+/**
+ * For this long after a 429, a call that cannot wait fails at once. Then the next one probes whether the ban was
+ * lifted.
+ */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -26,11 +29,11 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the response has no rate-limit headers. Those with scope `address` do not count. */
+/** `None` if the response has no rate-limit headers. Ignores headers with scope `address`. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A pause, in which calls wait. It begins after a 429 or when no requests remain. Times are in epoch milliseconds. */
+/** A 429 or a used-up limit begins a pause. Calls that can wait until it ends do so. Times are in epoch ms. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
@@ -120,7 +123,7 @@ const withResponse = (
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // The management port sends no rate-limit headers, so do not limit the requests in flight there.
+      // The management port sends no rate-limit headers, and its requests in flight are not limited.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),

@@ -38,11 +38,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const api = yield* HttpApiClient.makeWith(PetstoreApi, { httpClient })
   const call = makeCall("PetstoreClient")
 
-  const list = (query: Optional<ListQuery> = {}, options?: CallOptions): Effect.Effect<PetsPage, AnyError> => {
-    const { cursor, limit, status } = query
-    const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
-    return call("list", api.listPets({ query: omitUndefined(query) }), options, attributes)
-  }
+  const list = (query: Optional<ListQuery> = {}, options?: CallOptions): Effect.Effect<PetsPage, AnyError> =>
+    call("list", api.listPets({ query: omitUndefined(query) }), options, { ...query })
 
   return {
     /**
@@ -76,7 +73,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
       Effect.gen(function*() {
         const key = options.idempotencyKey ?? (yield* random.uuidV7())
         const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key } })
-        return (yield* call("create", request, options, { "petstore.idempotency_key": key })).pet
+        return (yield* call("create", request, options, { idempotency_key: key })).pet
       }),
     /**
      * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the operation is removed.
@@ -87,7 +84,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
      */
     get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, ErrorOf<"getPet">> =>
-      call("get", api.getPet({ params: { petId: id } }), options, { "petstore.pet.id": id }),
+      call("get", api.getPet({ params: { petId: id } }), options, { "pet.id": id }),
     /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
     rateLimit
   }

@@ -5,6 +5,7 @@
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
 import type { Pacing } from "./Pacing.ts"
 
@@ -64,7 +65,7 @@ export const sendWithRetries = Effect.fnUntraced(function*(
 
 const wait = Effect.fnUntraced(function*(waitMs: number, cause: string) {
   const clock = yield* Clock.Clock
-  const attributes = { "petstore.wait.ms": Math.ceil(waitMs), "petstore.wait.cause": cause }
+  const attributes = { [`${Brand.name}.wait.ms`]: Math.ceil(waitMs), [`${Brand.name}.wait.cause`]: cause }
   yield* Effect.currentSpan.pipe(
     Effect.tap((span) => Effect.sync(() => span.event("wait", clock.monotonicTimeNanosUnsafe(), attributes))),
     Effect.ignore

@@ -1,6 +1,7 @@
 /** The `HttpClient` of a client: authorizes, paces and times out each attempt, and retries. */
 import { Context, Duration, Effect, Option, type Redacted, Ref } from "effect"
 import { Headers, HttpClient, HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { fromRequest, type PetstoreClientError, withTimeout } from "./ClientError.ts"
 import { makePacing } from "./Pacing.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
@@ -60,7 +61,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     const sending = sendWithRetries(attempt, isIdempotent(request), retry, timeout, pacing)
     const response = yield* withTimeout(sending, timeout)
     const requestId = response.headers["x-request-id"]
-    if (requestId !== undefined) yield* Effect.annotateCurrentSpan("petstore.request_id", requestId)
+    if (requestId !== undefined) yield* Effect.annotateCurrentSpan(`${Brand.name}.request_id`, requestId)
     yield* Ref.set(call.response, Option.some(response))
     return response
   })
@@ -76,7 +77,7 @@ export const makeTransport = Effect.fnUntraced(function*(
 const parseBaseUrl = (baseUrl: string | URL): string => {
   const url = URL.parse(String(baseUrl))
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new TypeError("baseUrl: expected an http or https URL, such as https://petstore.example")
+    throw new TypeError("baseUrl: expected an http or https URL, such as https://api.example")
   }
   return url.href.replace(/\/(?:v1\/?)?$/, "")
 }
@@ -88,7 +89,7 @@ const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.st
 const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\r\n]*[\t -~\x80-\xff]*[\r\n]*$/]
 
 const authorize = Effect.fnUntraced(function*(request: Request, secret: Secret, own: Headers.Input) {
-  const headers = { ...!isBrowser && { "user-agent": `petstore-client/${version}` }, ...Headers.fromInput(own) }
+  const headers = { ...!isBrowser && { "user-agent": `${Brand.name}-client/${version}` }, ...Headers.fromInput(own) }
   const token = Effect.isEffect(secret) ? yield* secret : secret
   const authorized = HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token)
   const invalid = Object.entries(authorized.headers).find(([name, value]) =>

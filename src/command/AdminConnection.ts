@@ -1,6 +1,6 @@
 import { Config, Data, Effect, FileSystem, Layer, Option, Redacted } from "effect"
 import { AdminClient } from "../client/AdminClient.ts"
-import { read, textForm } from "../config/Setting.ts"
+import { read, textForm } from "../config/SettingForms.ts"
 import { adminTokenFile, Settings } from "../config/Settings.ts"
 
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}

@@ -1,17 +1,26 @@
-import { Cause, Config, Exit, Predicate, Schema } from "effect"
-import { CliError } from "effect/cli"
+import { Cause, Config, Console, Exit, Predicate, Schema } from "effect"
+import { CliError, CliOutput } from "effect/cli"
+import * as Brand from "../api/Brand.ts"
 import { isApiError } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
-import { describeError } from "../config/Setting.ts"
+import { describeError } from "../config/SettingForms.ts"
 import { adminTokenFile } from "../config/Settings.ts"
-
-const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
+import { printable } from "./KeyOutput.ts"
 
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
 const limitFlags = "--per-minute and --per-day"
+
+/** Prints one line for each error of a command line, without the help, which would push them off the screen. */
+export const errorsWithoutHelp = CliOutput.layerPresenter({
+  present: (event) => {
+    if (event._tag !== "InvalidInvocation") return CliOutput.defaultPresenter.present(event)
+    const lines = event.errors.map(({ message }) => printable(message.replace("\n\n", ".").replaceAll(/\s+/g, " ")))
+    return Console.error([...lines, `See \`${event.commandPath.join(" ")} --help\`.`].join("\n"))
+  }
+})
 
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
@@ -19,12 +28,12 @@ export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   const failure = Cause.squash(exit.cause)
   if (isPrinted(failure)) return failure.errors.length === 0 ? 0 : 2
   const isInvalidInput = failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
-  return CliError.isCliError(failure) || isConfigError(failure) || isInvalidInput ? 2 : 1
+  return CliError.isCliError(failure) || failure instanceof Config.ConfigError || isInvalidInput ? 2 : 1
 }
 
 export const describeFailure = (failure: unknown): string | undefined => {
   if (isPrinted(failure)) return undefined
-  if (isConfigError(failure)) return describeError(failure)
+  if (failure instanceof Config.ConfigError) return describeError(failure)
   if (isApiError(failure)) {
     return failure.status === 401
       ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/${adminTokenFile}.`
@@ -40,12 +49,10 @@ export const describeFailure = (failure: unknown): string | undefined => {
   }
   // Another program at the address would hardly send an X-Request-Id.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
-    return `The service ${
-      reason.status === 201 ? "issued a key" : "carried out the request"
-    }, but its response is of ` +
-      "another version than this command. Use the command of that version. `petstore keys log` shows what was done."
+    const done = reason.status === 201 ? "issued a key" : "carried out the request"
+    return `The service ${done}, but its response is of another version than this command. ` +
+      `Use the command of that version. \`${Brand.name} keys log\` shows what was done.`
   }
-  return `${
-    text.replace(/\.$/, "")
-  }. Start the service, or set PETSTORE_ADMIN_URL to the address of its management port.`
+  const hint = "Start the service, or set PETSTORE_ADMIN_URL to the address of its management port."
+  return `${text.replace(/\.?$/, ".")} ${hint}`
 }

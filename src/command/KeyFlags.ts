@@ -1,7 +1,8 @@
 import { Effect, Option, Result, Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction, AuditQuery } from "../api/Audit.ts"
-import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
+import * as Brand from "../api/Brand.ts"
+import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/KeySchemas.ts"
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
@@ -11,7 +12,7 @@ export const optional = <A>(flag: Flag.Flag<A>, description?: string): Flag.Flag
   return Flag.map(Flag.optional(described), Option.getOrUndefined)
 }
 
-/** `Flag.withSchema` puts "Schema validation failed" before the expectation. */
+/** Avoids `Flag.withSchema`'s prefix "Schema validation failed". */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
   const decode = Schema.decodeUnknownResult(schema)
   const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })
@@ -25,9 +26,11 @@ const wholeNumber = (name: string, expected = "a whole number") => {
   return Flag.map(flag, Number)
 }
 
+const run = (subcommand: string): string => `run \`${Brand.name} keys ${subcommand}\``
+
 export const idArgument = Argument.String("id").pipe(
   Argument.withDescription("The key's id: key_…"),
-  Argument.filter((id) => id.startsWith("key_"), () => "Expected key_…. To find it, run `petstore keys list --search`")
+  Argument.filter((id) => id.startsWith("key_"), () => `Expected key_…. To find it, ${run("list --search")}`)
 )
 
 export const jsonFlag = Flag.Boolean("json").pipe(
@@ -117,7 +120,7 @@ export const filterFlags = {
       Flag.withMetavar("text"),
       withSchema(KeysQuery.fields.search.schema),
       // Reject secrets, because the search text becomes part of a URL, and proxies log URLs.
-      Flag.filter((text) => !text.includes("psk_"), () => "To find a secret's key, run `petstore keys whose`")
+      Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
     "Print only keys with this text in the name or the id, or whose secret ends with these four characters"
   )

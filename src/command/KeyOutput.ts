@@ -1,12 +1,13 @@
-/** Prints the results of `petstore keys` as a table, as text, or as the JSON of the management API. */
+/** Prints the results of the subcommands of `keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
-import { type AuditEntry, wordsOf } from "../api/Audit.ts"
-import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
-import { keyStateOf } from "../api/Keys.ts"
-import { type KeyTotals, usageKinds } from "../api/Usage.ts"
+import { type AuditEntry, changesOf } from "../api/Audit.ts"
+import { keyPrefix } from "../api/Brand.ts"
+import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
+import { keyStateOf } from "../api/KeySchemas.ts"
+import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from "../api/Usage.ts"
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
-const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
+export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
@@ -21,6 +22,10 @@ interface Column<Row> {
 const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
   columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()
 
+const formatTable = <Row>(columns: ReadonlyArray<Column<Row>>, rows: ReadonlyArray<Row>): string =>
+  [formatRow(columns, ({ heading }) => heading), ...rows.map((row) => formatRow(columns, ({ cell }) => cell(row)))]
+    .join("\n")
+
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
   { heading: "STATE", width: 8, cell: (key) => keyStateOf(key, now) },
@@ -32,17 +37,26 @@ export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> 
   { heading: "NAME", width: 0, cell: ({ name }) => name }
 ]
 
+const countColumns = usageKinds.map((kind) => (
+  { heading: kind.toUpperCase(), width: 10, cell: (counts: UsageCounts) => String(counts[kind]) }
+))
+
 export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "ID", width: 20, cell: ({ keyId }) => keyId },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan ?? "-" },
-  ...usageKinds.map((kind) => ({ heading: kind.toUpperCase(), width: 10, cell: (row: KeyTotals) => `${row[kind]}` })),
+  ...countColumns,
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
+export const describeUsage = ({ hours, minutes }: UsageHistory): string =>
+  ([["HOUR", hours], ["MINUTE", minutes]] as const).map(([heading, rows]) =>
+    formatTable([{ heading, width: 24, cell: ({ from }) => formatTime(from) }, ...countColumns], rows)
+  ).join("\n\n")
+
 const describeChanges = ({ after, before }: AuditEntry): string =>
-  Object.keys({ ...before, ...after }).map((name) => {
-    const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
-    return `${wordsOf(name)}: ${before?.[name] === undefined ? "" : `${old} → `}${changed}`
+  changesOf(before, after).map((change) => {
+    const [old, changed] = [change.before, change.after].map((value) => String(value ?? "none"))
+    return `${change.words}: ${change.before === undefined ? "" : `${old} → `}${changed}`
   }).join(", ")
 
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
@@ -70,16 +84,14 @@ export const printRows = Effect.fnUntraced(function*<S extends Schema.Constraint
   { columns, json }: { readonly columns: ReadonlyArray<Column<S["Type"]>>; readonly json: boolean }
 ) {
   const found = yield* Stream.runCollect(rows)
-  const lines = found.map((row) => formatRow(columns, ({ cell }) => cell(row)))
-  const text = [formatRow(columns, ({ heading }) => heading), ...lines].join("\n")
-  yield* print(Schema.Array(schema), found, { json, text })
+  yield* print(Schema.Array(schema), found, { json, text: formatTable(columns, found) })
 })
 
 export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
     `name       ${printable(key.name)}`,
-    `secret     psk_…${key.hint ?? ""}`,
+    `secret     ${keyPrefix}…${key.hint ?? ""}`,
     `version    ${key.version}`,
     `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
     `created    ${formatTime(key.createdAt)}`,

@@ -1,12 +1,13 @@
 import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
+import * as Brand from "../api/Brand.ts"
+import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
-import { KeyTotals } from "../api/Usage.ts"
+import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
-import { describe } from "../observability/LogText.ts"
+import { describe } from "../observability/LogLines.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
@@ -26,10 +27,7 @@ const issue = Command.make(
     const issued = yield* AdminClient.use((client) => client.issue({ name, plan, limits, expiresAt }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued) })
   })
-).pipe(
-  Command.withDescription("Issue a key and show it, once"),
-  Command.withExamples([{ command: "petstore keys issue --name acme --plan pro --expires-at 2030-12-31" }])
-)
+).pipe(Command.withDescription("Issue a key and show it, once"))
 
 const list = Command.make(
   "list",
@@ -40,10 +38,7 @@ const list = Command.make(
     const columns = Output.keyColumns(yield* DateTime.now)
     yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })
-).pipe(
-  Command.withDescription("List the keys"),
-  Command.withExamples([{ command: "petstore keys list --state active --plan pro --search acme" }])
-)
+).pipe(Command.withDescription("List the keys"))
 
 const show = Command.make(
   "show",
@@ -72,10 +67,7 @@ const update = Command.make(
     const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
     return yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
-).pipe(
-  Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
-  Command.withExamples([{ command: "petstore keys update key_… --plan pro --expires-at never" }])
-)
+).pipe(Command.withDescription("Change the name, the plan, the limits or the expiry of a key"))
 
 const rotate = Command.make(
   "rotate",
@@ -88,10 +80,7 @@ const rotate = Command.make(
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
-).pipe(
-  Command.withDescription("Give a key a new secret and show it, once. Without --grace, the former one stops working"),
-  Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
-)
+).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
 
 const revoke = Command.make(
   "revoke",
@@ -168,10 +157,16 @@ const top = Command.make(
     const keys = yield* AdminClient.use((client) => client.topUsage(query))
     yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })
-).pipe(
-  Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
-  Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
-)
+).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
+
+const usage = Command.make(
+  "usage",
+  { id: Flags.idArgument, json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    const history = yield* AdminClient.use((client) => client.usage(id))
+    yield* Output.print(UsageHistory, history, { json, text: Output.describeUsage(history) })
+  })
+).pipe(Command.withDescription("Show the requests of a key by hour, and by minute for the last hour"))
 
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
@@ -182,7 +177,7 @@ const readSecret = Effect.gen(function*() {
   const secret = findSecret(Redacted.value(text)) ?? ""
   if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({
-    message: "The input has no complete secret: expected psk_ and 38 letters and digits, the last 6 of them a checksum"
+    message: `The input has no complete secret: expected ${Brand.keyPrefix} and 38 letters and digits`
   })
 })
 
@@ -205,15 +200,12 @@ const whose = Command.make(
     const text = `${describeSecret(found.value, yield* DateTime.now)}\n\n${Output.describeKey(found.value)}`
     return yield* Output.print(ListedKey, found.value, { json, text })
   })
-).pipe(
-  Command.withDescription("Find the key that a leaked secret belongs to. The secret never leaves this machine"),
-  Command.withExamples([{ command: "petstore keys whose < secret.txt" }])
-)
+).pipe(Command.withDescription("Find the key of a secret that you enter or pipe in. It never leaves this machine"))
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
   Command.withSubcommands(
-    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, top, log, whose]
+    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, usage, top, log, whose]
   ),
   Command.provide(adminClientLayer)
 )
@@ -229,7 +221,7 @@ const importEmbedded = Command.make("import", {}, () =>
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
   )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
-export const petstore = Command.make("petstore").pipe(
-  Command.withDescription("Manage the keys of a running Petstore service, or import its embedded database"),
+export const command = Command.make(Brand.name).pipe(
+  Command.withDescription(`Manage the keys of a running ${Brand.title} service, or import its embedded database`),
   Command.withSubcommands([keys, importEmbedded])
 )

@@ -9,6 +9,7 @@ import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
+import * as Brand from "../api/Brand.ts"
 
 /** The URL for the PostgreSQL driver, and the settings that the service itself takes from the URL. */
 export interface DatabaseUrl {
@@ -149,7 +150,7 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
       port,
       database: names.find((name) => name !== null && name !== "") ?? undefined,
       ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
-      applicationName: parameters.get("application_name") ?? "petstore",
+      applicationName: parameters.get("application_name") ?? Brand.name,
       isPooled: parameters.get("pgbouncer") === "true"
     }
   })

@@ -1,24 +1,20 @@
 /** Every setting of the service. A test checks that docs/configuration.md lists the same settings. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
-import * as Setting from "./Setting.ts"
-import { list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
+import * as SettingForms from "./SettingForms.ts"
+import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
-const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Setting.Form<A> => ({
+const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): SettingForms.Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
 })
 
-const label = (maxLength: number) =>
-  textForm(
-    `1 to ${maxLength} letters, digits, dots, hyphens and underscores`,
-    (text) => /^[\w.-]+$/.test(text) && text.length <= maxLength
-  )
 const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
 const port = wholeNumber(0, 65_535)
 const hostNames = list(
-  "host names like petstore.internal, separated by commas",
+  "host names like api.internal, separated by commas",
   (entry) => /^\w(?:[\w.-]*\w)?\.?$/.test(entry) ? entry : undefined
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
@@ -120,19 +116,17 @@ export const Settings = {
   usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
     "How many days the hourly request counts of each key are kept."
   ),
-  trustedProxies: Setting.trustedProxies,
-  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
+  trustedProxies: SettingForms.trustedProxies,
+  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", SettingForms.proxies, [], "none")(
     "The proxies whose `X-Forwarded-For` the management port trusts. " +
       "If not set, an operator's address is where the connection comes from."
   ),
-  environment: optional("ENVIRONMENT", label(40), "none")(
-    "The name of this installation, such as `production`, which the console, `/readyz` and the log show."
-  ),
+  environment: SettingForms.environment,
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile `/readyz` fails, and each connection is closed after its response."
   ),
-  corsOrigins: Setting.corsOrigins,
+  corsOrigins: SettingForms.corsOrigins,
   keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
     "The time for which an idle connection stays open, in seconds. " +
       "It must be longer than the idle timeout of the proxy in front of the service."
@@ -179,13 +173,13 @@ export const Settings = {
   )("The sampling ratio for `parentbased_traceidratio`.")
 }
 
-export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)
+export const allSettings: ReadonlyArray<SettingForms.Setting<unknown>> = Object.values(Settings)
 
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
 export const checkSettings = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
-  const message = errors.map(Setting.describeError).join("\n")
+  const message = errors.map(SettingForms.describeError).join("\n")
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
@@ -193,5 +187,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** The `petstore` command as the log shows it: through npm in a checkout, where this file is TypeScript. */
-export const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
+/** The command as the log shows it: through npm in a checkout, where this file is TypeScript. */
+export const command = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

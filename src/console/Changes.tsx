@@ -1,5 +1,5 @@
-import { type AuditValues, valuesOf, wordsOf } from "../api/Audit.ts"
-import type { ApiKey } from "../api/Keys.ts"
+import { type AuditValues, changesOf, valuesOf } from "../api/Audit.ts"
+import type { ApiKey } from "../api/KeySchemas.ts"
 import { formatNumber } from "./Parts.tsx"
 
 const isInstant = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
@@ -14,26 +14,25 @@ const formatValue = (name: string, value: AuditValues[string] | undefined): stri
 
 export const Changes = ({ after, before }: Readonly<Record<"after" | "before", AuditValues | null>>) => (
   <ul class="changes">
-    {Object.keys({ ...before, ...after })
-      .filter((name) => before !== null || (after?.[name] ?? null) !== null)
-      .map((name) => (
-        <li key={name}>
-          <span class="muted">{wordsOf(name)}</span> {before !== null && name in before && (
+    {changesOf(before, after)
+      .filter((change) => before !== null || (change.after ?? null) !== null)
+      .map((change) => (
+        <li key={change.name}>
+          <span class="muted">{change.words}</span> {change.before !== undefined && (
             <>
-              <bdi>{formatValue(name, before[name])}</bdi> →{" "}
+              <bdi>{formatValue(change.name, change.before)}</bdi> →{" "}
             </>
           )}
-          <bdi>{formatValue(name, after?.[name])}</bdi>
+          <bdi>{formatValue(change.name, change.after)}</bdi>
         </li>
       ))}
   </ul>
 )
 
 export const describeChanges = (before: ApiKey, after: ApiKey): string => {
-  const [old, changed] = [valuesOf(before), valuesOf(after)]
-  const names = Object.keys(old).filter((name) => old[name] !== changed[name])
-  return names.length === 0
-    ? "former secrets revoked"
-    : names.map((name) => `${wordsOf(name)} ${formatValue(name, old[name])} → ${formatValue(name, changed[name])}`)
-      .join(", ")
+  const changes = changesOf(valuesOf(before), valuesOf(after)).filter((change) => change.before !== change.after)
+  const texts = changes.map((change) =>
+    `${change.words} ${formatValue(change.name, change.before)} → ${formatValue(change.name, change.after)}`
+  )
+  return texts.length === 0 ? "former secrets revoked" : texts.join(", ")
 }

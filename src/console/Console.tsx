@@ -1,5 +1,6 @@
 import { type ComponentChildren, render } from "preact"
 import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks"
+import { title } from "../api/Brand.ts"
 import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
@@ -16,7 +17,7 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
   return (
     <main class="sign-in">
       <form class="card" onSubmit={submit}>
-        <h1>Petstore console</h1>
+        <h1>{title} console</h1>
         <label class="field">
           <span>Admin token</span>
           <input type="password" name="token" required ref={focus} autocomplete="off" aria-describedby="token-hint" />
@@ -45,7 +46,7 @@ const Console = () => {
   // Scroll each new view to the top and focus it. Use a layout effect, because a plain effect runs later and could take
   // the focus from a field in which the operator is already typing.
   useLayoutEffect(() => {
-    document.title = `${environment}${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
+    document.title = `${environment}${route.view === "audit" ? "Audit log" : "Keys"} · ${title} console`
     main.current?.focus({ preventScroll: true })
     scrollTo(0, 0)
     announce(undefined)
@@ -55,7 +56,7 @@ const Console = () => {
     <SessionContext.Provider value={{ ...state, signOut, announce }}>
       <header>
         <div class="inner">
-          <strong>Petstore</strong>
+          <strong>{title}</strong>
           {state.environment !== null && <span class="badge">{state.environment}</span>}
           <nav aria-label="Views">
             <a href="#/keys" aria-current={route.view === "audit" ? undefined : "page"}>Keys</a>

@@ -2,7 +2,7 @@
 import { type Effect, Redacted } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef } from "preact/hooks"
-import type { IssuedKey } from "../api/Keys.ts"
+import type { IssuedKey } from "../api/KeySchemas.ts"
 import { Alert, CopyButton, handleSubmit, Name } from "./Parts.tsx"
 import { holdPage } from "./Route.ts"
 import { type Failure, useAction } from "./Session.ts"

@@ -1,6 +1,6 @@
 import { DateTime, Effect, Record, Schema } from "effect"
 import { useState } from "preact/hooks"
-import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
+import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/KeySchemas.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import { describeChanges } from "./Changes.tsx"
 import { FormDialog } from "./Dialog.tsx"

@@ -2,7 +2,15 @@ import { DateTime, Effect } from "effect"
 import { Hex } from "effect/encoding"
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
+import * as Brand from "../api/Brand.ts"
+import {
+  type IssuedKey,
+  type KeysPage,
+  type KeysQuery,
+  KeyState,
+  keyStateOf,
+  type ListedKey
+} from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
@@ -38,7 +46,7 @@ const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []
 /** Hashes a secret for the search, so that the secret itself appears in no request and no URL. */
 const hashOf = (secret: string): Effect.Effect<string, Failure> => {
   const message = isWellFormed(secret)
-    ? "Searching for a secret works only on localhost or over HTTPS. Otherwise, run “petstore keys whose”."
+    ? `Searching for a secret works only on localhost or over HTTPS. Otherwise, run “${Brand.name} keys whose”.`
     : "This is not a complete secret: its length or checksum is wrong. Copy it again."
   if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
   const digest = Effect.promise(() => crypto.subtle.digest("SHA-256", new TextEncoder().encode(secret)))
@@ -146,7 +154,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
           type="search"
           name="search"
           aria-label="Search keys"
-          placeholder="Name, id, last four characters, or a whole secret"
+          placeholder="Name, id, last four characters, or secret"
           value={search}
           maxLength={255}
           spellcheck={false}

@@ -1,7 +1,8 @@
 import { DateTime, Effect } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
-import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/Keys.ts"
+import { keyPrefix } from "../api/Brand.ts"
+import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/KeySchemas.ts"
 import { AuditTable } from "./AuditLog.tsx"
 import { SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog, KeyDialog } from "./KeyForm.tsx"
@@ -13,7 +14,7 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   const properties: ReadonlyArray<readonly [name: string, value: ComponentChildren]> = [
     ["Plan", apiKey.plan],
     ["Limits", formatLimits(apiKey.limits)],
-    ["Secret", <code>psk_…{apiKey.hint}</code>],
+    ["Secret", <code>{keyPrefix}…{apiKey.hint}</code>],
     ["Last used", <LastUse at={apiKey.lastUsedAt} />],
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null

@@ -2,7 +2,7 @@
 import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
-import { KeysQuery } from "../api/Keys.ts"
+import { KeysQuery } from "../api/KeySchemas.ts"
 import { TopUsageQuery } from "../api/Usage.ts"
 
 /** The URL of a list contains the query of its API request, so that the filter and the page survive a reload. */

@@ -1,9 +1,10 @@
 /** The operator's session, with the admin token only in memory, and hooks that call the management API. */
-import { Effect, Redacted, type Schema } from "effect"
+import { Effect, Redacted, Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
 import type { Session as TokenSession } from "../api/AdminApi.ts"
 import { wordsOf } from "../api/Audit.ts"
+import { describeIssue } from "../api/Text.ts"
 import { AdminClient } from "../client/AdminClient.ts"
 import { isPageHeld } from "./Route.ts"
 
@@ -35,6 +36,9 @@ export const useSession = (): Session => {
   return session
 }
 
+const textOf = (failure: Failure): string =>
+  Schema.isSchemaError(failure) ? describeIssue(failure.issue, (path) => path.join(".")) : failure.message
+
 const useCall = () => {
   const signOut = useContext(SessionContext)?.signOut
   return useCallback(
@@ -48,7 +52,7 @@ const useCall = () => {
             // Do not sign out while a dialog keeps the page open. It may show a new secret, which would be lost.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
-            } else onFailure(failure.message.replaceAll(/\bbody\.(\w+)/g, (_, name: string) => wordsOf(name)))
+            } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
           }
         })
       ),

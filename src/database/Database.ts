@@ -3,18 +3,18 @@ import { Cause, Config, Data, Duration, Effect, type FileSystem, Layer, Metric, 
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
+import * as Brand from "../api/Brand.ts"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { command, Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogText.ts"
+import { describe } from "../observability/LogLines.ts"
+import { gauge } from "../observability/Metrics.ts"
 import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
-const connections = Metric.gauge("database_connections", { description: "Open connections to the database." })
-const connectionLimit = Metric.gauge("database_max_connections", {
-  description: "The maximum number of connections to the database (DATABASE_MAX_CONNECTIONS)."
-})
+const connections = gauge("database_connections", "Open connections to the database.")
+const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
 
 const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(connectionLimit, maxConnections)
@@ -37,7 +37,7 @@ const loader = Migrator.fromRecord(
   )
 )
 export const newestVersion = Object.keys(migrations).length
-export const migrationsTable = "petstore_migrations"
+export const migrationsTable = `${Brand.name}_migrations`
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
@@ -132,11 +132,11 @@ export const withoutTimeout = (target: DatabaseUrl) => PgClient.layer({ ...optio
 
 const warnOfEmbeddedDatabase = Effect.gen(function*() {
   const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
-  const rows = sql`SELECT FROM pets UNION ALL SELECT FROM api_keys LIMIT 1`
+  const rows = sql`SELECT FROM ${sql(Brand.collection)} UNION ALL SELECT FROM api_keys LIMIT 1`
   if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
   yield* Effect.logWarning(
-    `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its pets and keys, stop ` +
-      `the service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`
+    `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its data, stop the ` +
+      `service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`
   )
 })
 

@@ -135,7 +135,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Each statement checks that this process still owns the directory. Check every second too, in case none runs.
+    // Each statement checks that this process still owns the directory. A timer checks it every second as well.
     yield* Effect.try(checkOwned).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

@@ -1,4 +1,4 @@
-/** Copies an embedded database to an empty PostgreSQL database: `petstore import`. */
+/** Copies an embedded database to an empty PostgreSQL database: the subcommand `import`. */
 import { Clock, Config, Console, Context, Data, Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { Settings } from "../config/Settings.ts"

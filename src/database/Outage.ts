@@ -1,7 +1,7 @@
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describe } from "../observability/LogText.ts"
+import { describe } from "../observability/LogLines.ts"
 import * as Deadline from "./Deadline.ts"
 import { databaseSilent } from "./Deadline.ts"
 

@@ -60,7 +60,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       Effect.ignoreCause
     )
 
-  /** Takes the calls of the `size` newest items. Under overload, one caller's burst then delays no other caller. */
+  /** Takes the calls of the `size` newest items, so that under overload, new calls do not wait behind old ones. */
   const takeCalls = (): ReadonlyArray<Call<A, B, E>> => {
     const calls = queued.filter(({ complete }) => complete !== undefined)
     const items = new Set(new Set(calls.map(({ item }) => item).toReversed()).values().take(size))
@@ -81,7 +81,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer for all calls instead of one for each. Before a call fails, the event loop reads what has arrived.
+  // One timer serves all calls. A call fails one tick late, so that a reply that has arrived is read first.
   let elapsedMs = 0
   const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
   const failLateCalls = (): void => {

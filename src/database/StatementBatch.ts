@@ -1,4 +1,4 @@
-/** Runs the SQL statements of an operation for many calls at once, with a timeout for each call. */
+/** Batches calls of an operation into one SQL statement. Each call has its own timeout. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { callTimeout } from "./Deadline.ts"

@@ -69,7 +69,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Reads while no flush runs, so each value is either stored or pending. The wait is part of the timeout. */
+    /** Runs `read` while no flush runs: each value is stored or pending. The timeout includes the wait. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]

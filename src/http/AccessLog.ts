@@ -1,20 +1,17 @@
-import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
+import { Clock, Effect, Logger, LogLevel, References } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogText.ts"
-import { byAttributes } from "../observability/Metrics.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
+import { byAttributes, histogramOfSeconds } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
 const durationSeconds = byAttributes(
-  Metric.histogram("http.server.request.duration", {
-    description: "Duration of requests on the API port.",
-    boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
-  }),
+  histogramOfSeconds("http_server_request_duration", "Duration of requests on the API port."),
   (method: string, route: string, status: string) => ({
     "http.request.method": method,
     "http.route": route,
-    "http.response.status_code": status,
-    unit: "s"
+    "http.response.status_code": status
   })
 )
 

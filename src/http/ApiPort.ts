@@ -1,25 +1,48 @@
-/** What the API port does with all its responses: charges the address, adds the headers, and writes the access log. */
-import { type Config, Context, Effect } from "effect"
-import type { HttpServerResponse } from "effect/http"
+import { type Config, Context, Effect, Layer } from "effect"
+import { HttpServer, type HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
-import { corsOrigins, trustedProxies } from "../config/Setting.ts"
+import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
 import { clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordAbort, recordResponse } from "./AccessLog.ts"
+import * as Auth from "./Auth.ts"
+import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
+import * as PetHandlers from "./PetHandlers.ts"
 import { type PortHooks, withHeaders } from "./PortMiddleware.ts"
 import * as RateLimit from "./RateLimit.ts"
+import * as RequestBody from "./RequestBody.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { headerOf, type RequestHead } from "./RequestHead.ts"
 import { makeRoutesAt } from "./RoutePaths.ts"
+import * as Sunset from "./Sunset.ts"
+import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** `pages` are the paths of documents that the port serves too. */
+/** The routes of the contract. */
+export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
+  Layer.provide(PetHandlers.layer),
+  Layer.provide([
+    Auth.layer,
+    RateLimit.layer,
+    RequestBody.layer,
+    ConcurrencyLimit.layer,
+    Validation.layer,
+    Sunset.layer
+  ]),
+  Layer.provide(HttpServer.layerServices)
+)
+
+/**
+ * What the API port does with all its responses: charges the address, adds the headers, and writes the access log.
+ * `pages` are the paths of documents that the port serves too.
+ */
 export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter

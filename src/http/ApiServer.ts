@@ -2,14 +2,13 @@ import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"
 import * as ApiPort from "./ApiPort.ts"
-import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
 import * as PortMiddleware from "./PortMiddleware.ts"
 import * as PortServer from "./PortServer.ts"
 
 const server = Layer.unwrap(
   Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) => {
-    const routes = Layer.mergeAll(ApiRoutes.layer, Documents.layer, PortMiddleware.layer(hooks))
+    const routes = Layer.mergeAll(ApiPort.routes, Documents.layer, PortMiddleware.layer(hooks))
     return PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, Settings)
   })
 )

@@ -1,13 +1,12 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
+import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { RequestContext } from "./RequestContext.ts"
-import { headerOf } from "./RequestHead.ts"
-
-const bearer = /^bearer +(\S.*)$/i
+import { bearerOf, headerOf } from "./RequestHead.ts"
 
 type Result<Operation> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
@@ -15,12 +14,12 @@ type Result<Operation> = Effect.Effect<
   HttpRouter.Provided
 >
 
-/** Says what the request has in place of an API key as bearer token. */
+/** Returns a 401 whose message names what the client sent instead of an API key. */
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
-  if (secret !== undefined) {
-    return new InvalidApiKey({ message: "An admin token works only on the management port. Send an API key: psk_…" })
-  }
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
+  if (secret !== undefined) {
+    return new InvalidApiKey({ message: `An admin token works only on the management port. ${missing.message}` })
+  }
   const found = /^bearer$/i.test(authorization)
     ? "Authorization: Bearer without a key"
     : authorization !== ""
@@ -41,8 +40,8 @@ export const layer = Layer.effect(
         const context = fiber.getRef(RequestContext)
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
-        if (secret === undefined || secret.startsWith("adm_")) return Effect.fail(rejectionOf(request, secret))
+        const secret = bearerOf(request)
+        if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
         const onReject = (rejection: string, keyId = "none") =>
           void (context.rejection = { keyId, rejection, address: clientAddress(request) })
         return Effect.flatMap(verify(Redacted.make(secret), onReject), (key) => {

@@ -1,12 +1,13 @@
 import { Effect, Layer, Metric, Option, Scope, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
+import { gauge } from "../observability/Metrics.ts"
 
 const maxRunning = 2_500
 
 const maxWait = "1 second"
 
-const queued = Metric.gauge("http_server_requests_queued", { description: "Requests waiting for a concurrency slot." })
+const queued = gauge("http_server_requests_queued", "Requests waiting for a slot.")
 
 const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
 

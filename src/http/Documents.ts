@@ -1,12 +1,13 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 
-export const paths = ["/", "/openapi.json", "/docs"]
+const links = { docs: "/docs", openapi: "/openapi.json", [Brand.collection]: `/v1/${Brand.collection}` } as const
 
-const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
+export const paths = ["/", links.openapi, links.docs]
 
 const root = HttpRouter.add(
   "GET",
@@ -15,11 +16,11 @@ const root = HttpRouter.add(
     const headers = { vary: "Accept" }
     return request.headers.accept?.includes("text/html") === true
       ? HttpServerResponse.redirect(links.docs, { headers })
-      : HttpServerResponse.jsonUnsafe({ name: "Petstore", links }, { headers })
+      : HttpServerResponse.jsonUnsafe({ name: Brand.title, links }, { headers })
   })
 )
 
-const openApi = CachedDocument.serveJson("/openapi.json", () => OpenApi.fromApi(PetstoreApi))
+const openApi = CachedDocument.serveJson(links.openapi, () => OpenApi.fromApi(PetstoreApi))
 
 /**
  * A script for the page `/docs`. Scalar parses responses with `JSON.parse`, which rounds integers beyond 2^53. The
@@ -58,13 +59,13 @@ const scalar = {
   telemetry: false
 }
 
-const page = HttpApiScalar.layer(PetstoreApi, { path: "/docs", scalar })
+const page = HttpApiScalar.layer(PetstoreApi, { path: links.docs, scalar })
 
 const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 const docs = CachedDocument.serve(
-  "/docs",
+  links.docs,
   Effect.scoped(Effect.gen(function*() {
     const request = HttpServerRequest.fromWeb(new Request("http://localhost/docs"))
     const httpEffect = yield* HttpRouter.toHttpEffect(page)

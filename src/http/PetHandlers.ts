@@ -1,15 +1,7 @@
 import { Context, Effect, Layer, Option, Scope } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
-import {
-  Auth,
-  ConcurrencyLimit,
-  CurrentKey,
-  RateLimit,
-  RequestBody,
-  Sunset,
-  Validation
-} from "../api/OperationMiddleware.ts"
+import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
@@ -32,23 +24,17 @@ const group = HttpApiBuilder.group(
           ? repository.create(payload)
           : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key })),
       getPet: ({ params: { petId } }) =>
-        Effect.flatMap(
-          repository.find(petId),
-          Option.match({
-            onNone: () => Effect.fail(new NotFound({ message: `There is no pet ${petId}.` })),
-            onSome: Effect.succeed
-          })
-        )
+        Effect.flatMap(repository.find(petId), (found) =>
+          Option.isSome(found)
+            ? Effect.succeed(found.value)
+            : Effect.fail(new NotFound({ message: `There is no pet ${petId}.` })))
     })
   })
 )
 
+const needed = [PetRepository, Scope.Scope, ...operationMiddleware] as const
+
 /** HttpApi copies all services for every request, so keep only those that the handlers need. */
 export const layer = Layer.effectContext(
-  Effect.updateContext(
-    Layer.build(group),
-    Context.pick(PetRepository, Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset, Scope.Scope)<
-      PetRepository | Auth | RateLimit | RequestBody | ConcurrencyLimit | Validation | Sunset | Scope.Scope
-    >
-  )
+  Effect.updateContext(Layer.build(group), Context.pick(...needed)<Context.Service.Identifier<typeof needed[number]>>)
 )

@@ -2,14 +2,14 @@
  * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
  * Error body, and adds headers to every response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Ref, References, Tracer, type Types } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { GracefulShutdown } from "./GracefulShutdown.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
-import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
+import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -28,6 +28,13 @@ export interface PortHooks {
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
 }
 
+/** Whether the process is shutting down. If so, each connection closes after its response. */
+export class GracefulShutdown
+  extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
+{
+  static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
+}
+
 /** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
@@ -36,7 +43,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
   if (response.status !== 401) return response
   // Omit `error` from the challenge if the request has no bearer token (RFC 6750 §3.1).
-  const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
+  const error = bearerOf(head) !== undefined ? ` error="invalid_token"` : ""
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }
 
@@ -77,7 +84,7 @@ export const layer = (hooks: PortHooks) =>
           const context = makeRequestContext(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
           const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
-          if (span?._tag === "Span") span.attribute("petstore.request.id", requestId)
+          if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
           // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: Effect's server resets
           // the fiber's context after each request.

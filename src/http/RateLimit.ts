@@ -1,5 +1,5 @@
 /** Charges requests to API keys and client addresses, and shows the limits in headers and rejections. */
-import { Context, Duration, Effect, Layer, Metric } from "effect"
+import { Context, Duration, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { AuditLog } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
@@ -7,7 +7,7 @@ import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
-import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -17,25 +17,18 @@ import { RequestContext } from "./RequestContext.ts"
 type Scope = "key" | "address"
 
 const decisions = byAttributes(
-  Metric.counter("rate_limit_decisions_total", {
-    description: "Requests, by the plan that they were charged to and the rate limit decision.",
-    incremental: true
-  }),
+  counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
   (outcome: UsageKind, plan: string) => ({ outcome, plan })
 )
 const bans = byAttributes(
-  Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
+  counter("rate_limit_bans_total", "Bans by plan."),
   (plan: string) => ({ plan })
 )
 
-const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
-  Effect.withFiber(({ context }) =>
-    Effect.map(charged, (decision) => {
-      decisions(kindOf(decision), plan).updateUnsafe(1, context)
-      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-      return decision
-    })
-  )
+const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
+  decisions(kindOf(decision), plan).updateUnsafe(1, context)
+  if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+}
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
@@ -50,8 +43,8 @@ export const layer = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const context = fiber.getRef(RequestContext)
-        const counted = countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan)
-        const charge = Effect.flatMap(counted, (decision) => {
+        const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
+          countDecision(decision, key.plan, fiber.context)
           context.charged = { to: "key", decision }
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
@@ -61,7 +54,7 @@ export const layer = Layer.effect(
           const address = clientAddress(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
-        // The charge counts even if the client disconnects, so its usage and its ban are recorded too.
+        // Uninterruptible, so that a client cannot avoid the charge or its records by disconnecting.
         return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
       })
     )
@@ -75,7 +68,8 @@ export const layer = Layer.effect(
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
-    : countDecision(limiter.charge(caller, planLimits.free), "none")
+    : Effect.tap(limiter.charge(caller, planLimits.free), (decision) =>
+      Effect.map(Effect.context(), (context) => countDecision(decision, "none", context)))
 
 export const rejectionOf = (decision: Decision, scope: Scope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)

@@ -73,7 +73,7 @@ const describeFault = (message: string, text: string): string => {
   return cause + position
 }
 
-/** V8's message for an unexpected token has no position, so bisects the text for the shortest part with that fault. */
+/** V8's message for an unexpected token has no position, so bisects for the shortest prefix with that fault. */
 const positionOfUnexpected = (text: string, start: number, end: number): number => {
   if (end - start < 2) return start
   const middle = (start + end) >> 1

@@ -1,7 +1,7 @@
 /** The data about a request that middleware records for the response headers and the access log. */
 import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
-import { redactSecrets } from "../observability/LogText.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 /** Whom a request is charged to: the API key once `RateLimit` has run, else the client's address after the response. */
@@ -18,13 +18,13 @@ export interface RequestContext {
   traceId?: string
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
-  /** The id of an API key that was rejected, why, and the client's address, for the log alone. */
+  /** Why an API key was rejected, its id, and the client's address. Only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
   charged: Charged
 }
 
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
-  // An id that contains a secret does not match, because `redactSecrets` puts `…` in its place.
+  // Replace an id with a secret: `redactSecrets` puts `…` there, which the pattern rejects.
   requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
     ? sentId
     : crypto.randomUUID(),

@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that hooks use. With a faulty head, it has only the address and perhaps `origin`. */
+/** The part of `HttpServerRequest` that hooks use. After a parser error, only the address and `origin` can be set. */
 export interface RequestHead {
   readonly method: string
   readonly url: string
@@ -34,6 +34,10 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
   return typeof value === "string" ? value : undefined
 }
 
+/** Returns the bearer token of a request (RFC 6750 §2.1). */
+export const bearerOf = (head: RequestHead): string | undefined =>
+  /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
+
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
 const faultyFraming = invalid("expected a Transfer-Encoding that ends with chunked, and none in HTTP/1.0")
@@ -57,7 +61,7 @@ export const headError = (
   if (rawHeaders.length > 2 * Errors.requestLimits.headerFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling: a proxy may disagree on where such a request ends (RFC 9112 §6.1, §6.3).
+  // Prevent request smuggling: a proxy may disagree on where the body of such a request ends (RFC 9112 §6.1, §6.3).
   const { "transfer-encoding": transfer } = headers
   if (transfer !== undefined && (httpVersion === "1.0" || !/(?:^|,)\s*chunked$/i.test(String(transfer)))) {
     return faultyFraming

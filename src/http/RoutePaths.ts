@@ -5,7 +5,7 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // Allow path parameters as long as a request head, so that a long id gets a 400, not the router's 404.
+  // Allow path parameters up to the length of a request head, so that a long id gets a 400, not the router's 404.
   maxParamLength: 16_384
 }
 

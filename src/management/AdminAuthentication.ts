@@ -9,7 +9,7 @@ import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
-import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -18,10 +18,7 @@ import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
 const failures = byAttributes(
-  Metric.counter("admin_authentication_failures_total", {
-    description: "Requests to /admin without a valid admin token, by error code.",
-    incremental: true
-  }),
+  counter("admin_authentication_failures_total", "Requests to /admin without a valid admin token, by error code."),
   (code: string) => ({ code })
 )
 

@@ -1,12 +1,19 @@
 import { Config, DateTime, Duration, Effect, Layer, Option } from "effect"
+import { HttpServer } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { listLimit } from "../api/Paging.ts"
+import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
-import { Settings } from "../config/Settings.ts"
+import { environment as environmentSetting } from "../config/SettingForms.ts"
+import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
+import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
+import * as RequestBody from "../http/RequestBody.ts"
+import { makeRoutesAt } from "../http/RoutePaths.ts"
+import * as Validation from "../http/Validation.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -94,7 +101,7 @@ const sessionHandlers = HttpApiBuilder.group(
   AdminApi,
   "session",
   Effect.fnUntraced(function*(handlers) {
-    const environment = Option.getOrNull(yield* Config.option(Settings.environment.config))
+    const environment = Option.getOrNull(yield* Config.option(environmentSetting.config))
     return handlers.handleAll({
       showSession: () =>
         Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment }))
@@ -102,4 +109,18 @@ const sessionHandlers = HttpApiBuilder.group(
   })
 )
 
-export const layer = Layer.mergeAll(keyHandlers, auditHandlers, sessionHandlers)
+/** The routes under `/admin`. */
+export const layer = HttpApiBuilder.layer(AdminApi).pipe(
+  Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),
+  Layer.provide([RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
+  Layer.provide(HttpServer.layerServices)
+)
+
+/** `pages` are the paths of documents that the port serves too. */
+export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
+  routesAt: makeRoutesAt(AdminApi, pages),
+  trustedProxies: [],
+  finish: (_, { requestId }, response) =>
+    Effect.succeed(withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })),
+  abort: () => Effect.void
+})

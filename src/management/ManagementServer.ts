@@ -1,58 +1,46 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Option, Ref } from "effect"
+import { Config, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, OpenApi } from "effect/http-api"
+import { OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { command, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
-import { GracefulShutdown } from "../http/GracefulShutdown.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
 import * as PortServer from "../http/PortServer.ts"
-import * as RequestBody from "../http/RequestBody.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
-import { makeRoutesAt } from "../http/RoutePaths.ts"
-import * as Validation from "../http/Validation.ts"
-import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
+import { gauge } from "../observability/Metrics.ts"
+import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
 
-const admin = HttpApiBuilder.layer(AdminApi).pipe(
-  Layer.provide(AdminHandlers.layer),
-  Layer.provide([AdminAuthentication.layer, RequestBody.layer, ConcurrencyLimit.layer, Validation.layer])
-)
-
-const metrics = PrometheusMetrics.format({
-  prefix: "petstore",
-  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
-})
+const ready = gauge("ready", "1 while the database responds within a second, else 0.")
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
 /** `/readyz` returns 200 if the database responds within a second and no shutdown has begun, even without Redis. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const [limiter, draining, readiness] = [yield* RateLimiter, yield* GracefulShutdown, yield* Readiness]
+  const [limiter, draining, readiness] = [yield* RateLimiter, yield* PortMiddleware.GracefulShutdown, yield* Readiness]
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const ofProcess = yield* ProcessMetrics.make(schemaVersion)
-  const ready = Effect.andThen(readiness, limiter.counting)
-  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision, schemaVersion }
+  const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Ref.getUnsafe(draining) ? ending : ready,
+      Ref.getUnsafe(draining) ? ending : Effect.andThen(readiness, limiter.counting),
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     ))
-  const report = Effect.zipWith(metrics, Effect.isSuccess(readiness), (text, isReady) => text + ofProcess(isReady))
+  const updateReady = Effect.flatMap(Effect.isSuccess(readiness), (isReady) => Metric.update(ready, Number(isReady)))
+  // OTLP exports the last value, so also update it while nobody reads `/metrics`.
+  yield* Effect.forkScoped(Effect.repeat(updateReady, Schedule.fixed("15 seconds")))
+  const report = Effect.andThen(updateReady, PrometheusMetrics.format())
   const contentType = "text/plain; version=0.0.4; charset=utf-8"
   yield* router.add("GET", "/metrics", Effect.map(report, (text) => HttpServerResponse.text(text, { contentType })))
 }))
@@ -63,16 +51,8 @@ const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ..
 
 const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
-  return {
-    routesAt: makeRoutesAt(AdminApi, otherPaths),
-    trustedProxies: yield* Settings.managementTrustedProxies.config,
-    isAllowedHost: isAllowedAmong(names),
-    finish: (_, { requestId }, response) =>
-      Effect.succeed(
-        PortMiddleware.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
-      ),
-    abort: () => Effect.void
-  }
+  const trustedProxies = yield* Settings.managementTrustedProxies.config
+  return { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
 })
 
 const logStart = Effect.gen(function*() {
@@ -96,6 +76,7 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
+    const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
       Layer.provideMerge(PortMiddleware.layer(hooks)),
       Layer.provide(NodeHttpServer.layerHttpServices)

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder knows Node's internals. Node does not bound what the callers of all
- * connections hold together, and rejects some requests itself, which Effect's server never sees.
+ * Listens with Node's HTTP server. Only this folder knows Node's internals. It bounds memory across connections, which
+ * Node does not, and responds to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import {
@@ -26,10 +26,10 @@ import {
   UrlParams
 } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
-import type { Setting } from "../config/Setting.ts"
+import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
 import { maxResponses } from "../config/Shutdown.ts"
-import { AccessLogEnabled, JsonLines } from "../observability/LogText.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import type { TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
 import { OrderedServer } from "./OrderedServer.ts"
@@ -56,7 +56,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ reject, trustedProxies }: P
     // Disable Node's check of `Host`, because its 400 would have no Error body. `headError` checks `Host`.
     requireHostHeader: false
   })
-  // One more, so that a request with too many can be rejected.
+  // One over the limit: Node silently drops any more headers.
   server.maxHeadersCount = requestLimits.headerFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
@@ -118,8 +118,8 @@ export const layer = <E, R>(
       const node = yield* makeNodeServer(port)
       const host = yield* port.host.config
       const portNumber = yield* port.port.config
-      // Yield before sending, so that the responses of an event-loop turn are sent together. Listing pets then takes up
-      // to 30 % less CPU time (docs/performance.md).
+      // Yield before sending, so that the responses of an event-loop turn are sent together. A list then takes up to
+      // 30 % less CPU time (docs/performance.md).
       const httpEffect = Effect.tap(yield* routes, () => Effect.yieldNow)
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {

@@ -1,17 +1,17 @@
-import { Config, Effect, Layer, Logger, Metric, Option, References, String } from "effect"
+import { Config, Effect, Layer, Logger, Option, References, String } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { maxLogClose } from "../config/Shutdown.ts"
-import { AccessLogEnabled, JsonLines } from "./LogText.ts"
-import { startAtZero } from "./Metrics.ts"
+import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
+import { counter, startAtZero } from "./Metrics.ts"
 
 /** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
-const dropped = Metric.counter("log_lines_dropped_total", {
-  description: "Log lines that were dropped because the reader of standard error is slow.",
-  incremental: true
-})
+const dropped = counter(
+  "log_lines_dropped_total",
+  "Log lines that were dropped because the reader of standard error is slow."
+)
 
 /** Continues without logs if the reader of standard error is gone. Without this listener, the process would end. */
 const ignoreError = (): void => {}

@@ -1,4 +1,17 @@
+/** Metrics of the service. Their names begin with the service's name, and those of durations are in seconds. */
 import { Effect, Metric } from "effect"
+import * as Brand from "../api/Brand.ts"
+
+export const counter = (name: string, description: string): Metric.Counter<number> =>
+  Metric.counter(`${Brand.name}_${name}`, { description, incremental: true })
+
+export const gauge = (name: string, description: string): Metric.Gauge<number> =>
+  Metric.gauge(`${Brand.name}_${name}`, { description })
+
+const durationBoundaries = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+
+export const histogramOfSeconds = (name: string, description: string, boundaries = durationBoundaries) =>
+  Metric.histogram(`${Brand.name}_${name}_seconds`, { description, attributes: { unit: "s" }, boundaries })
 
 /**
  * Returns a function that returns the metric with the given label values. Caches the labelled metrics, because creating
@@ -19,13 +32,10 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
 
 /** Starts counters at 0. Prometheus' `increase` misses the first event of a counter that appears with the value 1. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
-  Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
+  Effect.forEach(counters, (each) => Metric.update(each, 0), { discard: true })
 
 const failures = byAttributes(
-  Metric.counter("background_failures_total", {
-    description: "Failures of background tasks, by task.",
-    incremental: true
-  }),
+  counter("background_failures_total", "Failures of background tasks, by task."),
   (task: string) => ({ task })
 )
 

@@ -3,13 +3,14 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
 import { OtlpLogger, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
+import * as Brand from "../api/Brand.ts"
+import { redactSecrets } from "../api/SecretForm.ts"
 import { Settings } from "../config/Settings.ts"
-import { redactSecrets } from "./LogText.ts"
 import { serviceVersion } from "./ProcessMetrics.ts"
 
 /** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
 const defaults = {
-  OTEL_SERVICE_NAME: "petstore",
+  OTEL_SERVICE_NAME: Brand.name,
   OTEL_SERVICE_VERSION: serviceVersion,
   OTEL_TRACES_EXPORTER: "otlp",
   OTEL_METRICS_EXPORTER: "otlp",

@@ -1,8 +1,8 @@
 /**
  * Creates pets on PostgreSQL. Up to 250 concurrent creates share a statement and its commit. Each process runs one
- * INSERT at a time, so its pets become visible in ascending order of ids. `ON CONFLICT` claims idempotency keys, and
- * sees keys that other processes commit while it runs. All statements claim keys in the same order, so they cannot
- * deadlock.
+ * INSERT at a time, so its pets become visible in ascending order of ids. The clause `ON
+ * CONFLICT` claims idempotency keys. It also finds keys that other processes commit while the statement runs. All
+ * statements claim keys in the same order, so they cannot deadlock.
  */
 import { Clock, Duration, Effect, type Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,7 +22,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** Set if an earlier request with this idempotency key had another pet: the hash of that pet. */
+  /** The hash of the earlier pet, if this idempotency key was used with a different one. */
   readonly otherHash?: unknown
 }
 

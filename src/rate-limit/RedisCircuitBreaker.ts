@@ -2,10 +2,11 @@
  * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout, a lost connection or a
  * server error opens the breaker. Commands in flight and later ones then fail at once. A successful probe closes it.
  */
-import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
+import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogText.ts"
+import { describe } from "../observability/LogLines.ts"
+import { gauge, histogramOfSeconds } from "../observability/Metrics.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
@@ -17,13 +18,15 @@ const probeInterval = "250 millis"
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
-const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
-  description: "Duration of round trips to Redis, including those that timed out.",
-  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-})
-const fallback = Metric.gauge("rate_limit_fallback", {
-  description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
-})
+const durations = histogramOfSeconds(
+  "rate_limit_redis_duration",
+  "Duration of round trips to Redis, including those that timed out.",
+  [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+)
+const fallback = gauge(
+  "rate_limit_fallback",
+  "1 while a Redis server does not respond and this process counts requests on its own, else 0."
+)
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/

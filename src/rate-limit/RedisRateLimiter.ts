@@ -2,9 +2,9 @@
  * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
  * the last counts that Redis returned. These local counts are never merged into Redis.
  */
-import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
+import { Clock, Context, Effect, Layer, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import { startAtZero } from "../observability/Metrics.ts"
+import { counter, startAtZero } from "../observability/Metrics.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
@@ -13,10 +13,7 @@ import { RedisClient } from "./RedisClient.ts"
 /** A batch is one run of a Lua script, which blocks Redis. The maximum keeps that run short. */
 const maxCallsPerBatch = 128
 
-const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
-  description: "Rate limit decisions made without Redis.",
-  incremental: true
-})
+const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
 
 interface Call {
   readonly verb: "charge" | "peek"

@@ -3,18 +3,22 @@
  * caller has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
+import * as Brand from "../api/Brand.ts"
 import type { Limits } from "../api/Plans.ts"
 import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
 import { type Caller, isKey } from "./RateLimiter.ts"
 
-export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
+export const keyOf = (caller: Caller): string => `${Brand.name}:limits:${caller}`
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
   /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** `state` is the state before the command. The service computes the decisions from it, by the script's rules. */
+/**
+ * `state` is the state before the command. `Policy.decide` repeats the script's rules on it, and one suite runs on
+ * both (`test/rate-limit/RateLimiter.test.ts`).
+ */
 export interface Reply {
   readonly now: number
   readonly state: State

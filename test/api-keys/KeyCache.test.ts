@@ -36,6 +36,14 @@ describe("The key cache", () => {
       assert.isAtMost(seen.queries, 21)
     }))
 
+  it.effect("runs one statement at a time", () =>
+    Effect.gen(function*() {
+      const { cache, seen } = yield* startLookup(500)
+      yield* Effect.forkChild(cache.get("b"))
+      yield* TestClock.adjust("499 millis")
+      assert.strictEqual(seen.queries, 1)
+    }))
+
   it.effect("evicts the oldest beyond 100,000 keys", () =>
     Effect.gen(function*() {
       const { cache } = yield* startLookup(0)

@@ -4,7 +4,7 @@ import { Clock, Context, Effect, Exit, Fiber, Layer, Metric, Scope } from "effec
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
-import * as SqlKeyHistory from "../../src/api-keys/SqlKeyHistory.ts"
+import * as SqlKeyUsage from "../../src/api-keys/SqlKeyUsage.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 
@@ -109,7 +109,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
 
   it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
     Effect.gen(function*() {
-      const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyHistory.layer)), Context.get(KeyUsage))
+      const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyUsage.layer)), Context.get(KeyUsage))
       const ended = yield* Scope.make()
       const processes = [yield* Scope.provide(newProcess, ended), yield* newProcess, yield* newProcess]
       const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
@@ -138,7 +138,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       usage.count(key, "allowed", now)
       const failures = Effect.map(Metric.snapshot, (metrics) => {
         const metric = metrics.find(({ attributes, id }) =>
-          id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+          id === "petstore_background_failures_total" && attributes?.["task"] === "write_key_usage"
         )
         return metric?.type === "Counter" ? Number(metric.state.count) : NaN
       })

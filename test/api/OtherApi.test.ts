@@ -3,9 +3,9 @@ import { assert, describe, expectTypeOf, it } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import * as Http from "effect/http-api"
-import * as Contract from "../../src/api/entry.ts"
+import * as Contract from "../../src/api/ApiExports.ts"
 import type { OperationError } from "../../src/client/ClientCalls.ts"
-import { PetstoreClientError, UndeclaredError } from "../../src/client/Clients.ts"
+import { PetstoreClientError, UndeclaredError } from "../../src/client/ClientExports.ts"
 
 const { ApiKeyBanned, Auth, exactJson, NotFound, Pet, Pets, PetstoreApi } = Contract
 const { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiTest } = Http

@@ -3,7 +3,7 @@ import { Duration, Effect, Fiber, Layer, Logger, Option, Redacted, References, S
 import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/Clients.ts"
+import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/ClientExports.ts"
 import { layerTest, TestService } from "../../src/testing.ts"
 
 /** Runs `effect` and advances the test clock by one second at a time until it ends. `seconds` is the time it took. */
@@ -96,13 +96,14 @@ describe("PetstoreClient with the service in memory", () => {
   testOnService("sends a call's headers, a User-Agent, and a UUID as idempotency key", function*(client, service) {
     const options = { headers: { "x-request-id": "order-17" } }
     yield* client.list({}, options)
-    yield* client.create(rex)
-    yield* Stream.runDrain(client.all({}, options))
-    const [list, create, stream] = yield* service.sentRequests
-    assert.deepStrictEqual([list, stream].map((sent) => sent?.headers["x-request-id"]), ["order-17", "order-17"])
+    yield* Effect.all([client.create(rex), client.create(rex)])
+    yield* Stream.runDrain(client.all({ pageSize: 1 }, options))
+    const [list, create, , ...pages] = yield* service.sentRequests
+    assert.deepStrictEqual([list, ...pages].map((sent) => sent?.headers["x-request-id"]), Array(3).fill("order-17"))
     assert.match(create?.headers["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
     assert.match(create?.headers["idempotency-key"] ?? "", /^[0-9a-f-]{36}$/)
-    assert.strictEqual(stream?.path, "/v1/pets?limit=100")
+    yield* Stream.runDrain(client.all())
+    assert.strictEqual((yield* service.sentRequests).at(-1)?.path, "/v1/pets?limit=100")
   })
 
   testOnService("logs each wait, and sends its trace with an event", function*(client, service) {
@@ -228,6 +229,8 @@ describe("PetstoreClient with a failing service", () => {
       const { result, seconds } = yield* withReplies([busy, "nothing", busy, pets], (client) => client.list())
       assert.deepStrictEqual(result, { pets: [] })
       assert.isAtLeast(seconds, 6)
+      const short = { retry: { schedule: Schedule.spaced("1 second") } }
+      assert.isAtLeast((yield* withReplies([busy, pets], (client) => client.list({}, short))).seconds, 3)
       for (const [date, wait] of [["Thu, 01 Jan 1970 00:01:00 GMT", 40], ["soon", 1]] as const) {
         const dated = [json(503, "{}", { "retry-after": date }), pets]
         assert.approximately((yield* withReplies(dated, (client) => client.list())).seconds, wait, 15)
@@ -328,8 +331,12 @@ describe("PetstoreClient with a failing service", () => {
       Effect.gen(function*() {
         const read = yield* withReplies([reply, pets], (_, { list }) => list())
         assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
-        const write = yield* withReplies([reply], (_, { issue }) => Effect.flip(issue({ name: "a", plan: "free" })))
-        assert.deepStrictEqual([reasonOf(write.result), write.requests.length], [reason, sent])
+        const write = yield* withReplies([reply], (_, { issue, revoke, update }) => {
+          const [issued, updated] = [issue({ name: "a", plan: "free" }), update("key_a", { name: "a" })]
+          return Effect.all([Effect.flip(issued), Effect.flip(updated), Effect.flip(revoke("key_a"))])
+        })
+        assert.deepStrictEqual(write.result.map(reasonOf), [reason, reason, reason])
+        assert.lengthOf(write.requests, 3 * sent)
       })
   )
 

@@ -3,7 +3,7 @@ import { assert, describe, expect, it } from "@effect/vitest"
 import { Cause, Config, ConfigProvider, Effect, Redacted } from "effect"
 import { parseEnv } from "node:util"
 import { allSettings, checkSettings, Settings } from "../../src/config/Settings.ts"
-import * as LogText from "../../src/observability/LogText.ts"
+import * as LogLines from "../../src/observability/LogLines.ts"
 import { readPage } from "../support/Documents.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
@@ -57,7 +57,7 @@ describe("Settings", () => {
       const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
       assert.deepStrictEqual(empty, absent)
       for (const text of invalid) {
-        const message = LogText.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
+        const message = LogLines.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
         assert.isTrue(message.startsWith(`${name}: expected ${form}`), `${text}: ${message}`)
         assert.notInclude(message, "secret")
       }
@@ -68,15 +68,15 @@ describe("Settings", () => {
       assert.strictEqual(yield* read(Settings.port.config, { PORT: " 80 " }), 80)
       assert.strictEqual(Redacted.value(yield* read(Settings.adminToken.config, { ADMIN_TOKEN: " adm_! " })), "adm_!")
       const error = yield* Effect.flip(read(Settings.corsOrigins.config, { CORS_ORIGINS: "https://a.example, shop" }))
-      assert.include(LogText.describe(Cause.fail(error)), "or *, not \"shop\"")
+      assert.include(LogLines.describe(Cause.fail(error)), "or *, not \"shop\"")
     }))
 
-  it("match the table of docs/configuration.md", () => {
-    const rows = allSettings.map(({ byDefault, form, meaning, name }) =>
-      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |\n`
+  it("match the table of docs/configuration.md", async () => {
+    const rows = allSettings.map(({ defaultText, form, meaning, name }) =>
+      `| \`${name}\` | ${form} | ${defaultText} | ${meaning} |\n`
     )
-    const table = `| variable | form | default | meaning |\n|---|---|---|---|\n${rows.join("")}`
-    assert.include(readPage("docs/configuration.md"), table)
+    const page = readPage("docs/configuration.md").replace(/(?<=\|---\|\n)(?:\|.*\n)+/, () => rows.join(""))
+    await expect(page).toMatchFileSnapshot("../../docs/configuration.md")
   })
 })
 
@@ -84,17 +84,17 @@ describe("Settings", () => {
 const comment = (text: string): ReadonlyArray<string> =>
   [...text.matchAll(/\S.{0,116}(?= |$)/g)].map(([line]) => `# ${line}`)
 
-/** The text of `.env.example`. `npx vitest run test/config/Settings.test.ts -u` writes it. */
+/** The text of `.env.example`. `npx vitest run test/config --update` writes it. */
 const example = [
   "# The settings of the service. Copy this file to .env, and remove the # before the settings that you change.",
   "# `npm start` and `npm run petstore` read it, as does a container with `docker run --env-file .env`. For npm, put a",
   "# value that contains # in double quotes. Docker keeps quotes as a part of the value.",
   "# docs/configuration.md names OpenTelemetry's other variables. docs/database.md and docs/redis.md describe TLS.",
-  ...allSettings.flatMap(({ byDefault, form, meaning, name }) => [
+  ...allSettings.flatMap(({ defaultText, form, meaning, name }) => [
     "",
     ...comment(meaning),
-    ...comment(`Form: ${form}. Default: ${byDefault}.`),
-    `#${name}=${/^`([^`]*)`$/.exec(byDefault)?.[1] ?? ""}`
+    ...comment(`Form: ${form}. Default: ${defaultText}.`),
+    `#${name}=${/^`([^`]*)`$/.exec(defaultText)?.[1] ?? ""}`
   ]),
   ""
 ].join("\n")

@@ -61,6 +61,13 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       const again = yield* importWith(directory, url)
       const found = `DATABASE_URL: the database is not empty: ${counts}. Drop and create it again.`
       assert.deepStrictEqual(again, { code: 1, stdout: "", stderr: `${found}\n` })
+
+      const query = Postgres.queryOn(url)
+      yield* query((sql) => sql`TRUNCATE pets, idempotency_keys, api_keys, rate_limits, audit_log, key_usage CASCADE`)
+      yield* query((sql) => sql`CREATE RULE lose AS ON INSERT TO audit_log DO INSTEAD NOTHING`)
+      const lost = `Nothing was imported: found ${counts.replace("1 audit_log, ", "")} instead of ${counts}.`
+      assert.include((yield* importWith(directory, url)).stderr, lost)
+      assert.isEmpty(yield* query((sql) => sql`SELECT FROM pets`))
     }))
 
   it.live("fails with one line, and leaves the database empty, if it cannot start", () =>

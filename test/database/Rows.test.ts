@@ -5,9 +5,9 @@ import { SqlClient } from "effect/sql"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
 import { KeyUsage } from "../../src/api-keys/KeyUsage.ts"
-import { describe as describeCause } from "../../src/observability/LogText.ts"
+import { describe as describeCause } from "../../src/observability/LogLines.ts"
+import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 
 const reads = {
@@ -15,7 +15,7 @@ const reads = {
   formerSecrets: Effect.flatMap(ApiKeys, ({ formerSecrets }) => formerSecrets("key_a")),
   audit: Effect.flatMap(AuditLog, ({ list }) => list({ limit: 9 })),
   usage: Effect.flatMap(KeyUsage, ({ read }) => read("key_a")),
-  start: Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
+  start: Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))
 }
 
 const insert = {

@@ -4,7 +4,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Database from "../../src/database/Database.ts"
-import { describe as describeCause } from "../../src/observability/LogText.ts"
+import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Certificates from "../support/Certificates.ts"
 import * as Postgres from "../support/Postgres.ts"
 

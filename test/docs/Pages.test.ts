@@ -9,7 +9,7 @@ import * as Errors from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { isRetryableStatus } from "../../src/client/ClientError.ts"
-import { AdminClient, PetstoreClient } from "../../src/client/Clients.ts"
+import { AdminClient, PetstoreClient } from "../../src/client/ClientExports.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 

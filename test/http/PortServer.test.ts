@@ -19,7 +19,7 @@ it.live("A defect is a logged 500, also an error of the API, for the ErrorReport
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
     assert.deepStrictEqual(reported, [broken])
     const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)
-    const requests = metrics.find(({ id }) => id === "http.server.request.duration")
+    const requests = metrics.find(({ id }) => id === "petstore_http_server_request_duration_seconds")
     assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
   }).pipe(Effect.provide(Layer.provide(
     service(memoryWith(() => ({ list: () => Effect.die(broken) })), {}, { loggers }),

@@ -1,15 +1,17 @@
-/** Tests the metrics of the process for Prometheus. */
+/** Tests the metrics of the process. */
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
+import { PrometheusMetrics } from "effect/observability"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as ProcessMetrics from "../../src/observability/ProcessMetrics.ts"
 import { untilTrue } from "../support/Process.ts"
 
 /** Returns a function that reads a metric of this process. */
-const makeRead = Effect.map(
-  ProcessMetrics.make(1),
-  (format) => (name: string) => Effect.sync(() => Number(new RegExp(`^${name} (.*)$`, "m").exec(format(true))?.[1]))
+const makeRead = Effect.as(
+  Layer.build(ProcessMetrics.layer(1)),
+  (name: string) =>
+    Effect.map(PrometheusMetrics.format(), (text) => Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]))
 )
 
 it.live("The time of garbage collections is in seconds", () =>

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
 import { text } from "node:stream/consumers"
-import { describe as describeCause } from "../../src/observability/LogText.ts"
+import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"
@@ -33,7 +33,7 @@ describe("OpenTelemetry", () => {
       const key = yield* firstKey(service)
       const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
       yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
-      yield* send(`${service.address}/v1/pets?limit=3&key=secret-in-query`, key, "GET", undefined, traced)
+      yield* send(`${service.address}/v1/pets?limit=3&sort=secret-in-query`, key, "GET", undefined, traced)
       yield* send(`${service.management}/admin/keys`, adminToken, "GET", undefined, traced)
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
 
@@ -60,7 +60,16 @@ describe("OpenTelemetry", () => {
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
-      assert.include(metrics, `"http.server.request.duration"`)
+      const units = [
+        ["petstore_http_server_request_duration_seconds", "s"],
+        ["petstore_ready", "1"],
+        ["petstore_build_info", "1"],
+        ["process_resident_memory_bytes", "By"],
+        ["nodejs_gc_duration_seconds_total", "s"]
+      ]
+      for (const [name, unit] of units) {
+        assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
+      }
       assert.include(logs, "Listening on")
       const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}`
       for (const signal of [logs, metrics, traces]) {

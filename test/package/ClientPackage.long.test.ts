@@ -126,9 +126,9 @@ const runnable = readmeExamples.map((code) =>
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
 const names = `import { AdminApi, type AnyError, exactJson, isRetryable, Pet, withMetadata } from "petstore-client"
 import type { PetstoreClient } from "petstore-client/client"
-import { ApiKeys, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
+import { ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
 export const all = [AdminApi, exactJson, isRetryable, Pet, withMetadata]
-export const services = [ApiKeys, layerMemory, layerService, RateLimiter]
+export const services = [ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter]
 export const describe = (error: AnyError): string => error.message
 // @ts-expect-error: the name is a string
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
@@ -174,7 +174,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     Effect.gen(function*() {
       const [compiler, module, moduleResolution] = row
       const { project } = yield* Installed
-      assert.lengthOf(readmeExamples, 9)
+      assert.lengthOf(readmeExamples, 10)
       for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
       writeFileSync(join(project, "names.ts"), names)
       const output = { outDir: "out", rewriteRelativeImportExtensions: true }

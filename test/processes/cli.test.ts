@@ -96,6 +96,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const [{ id: banned }] = yield* json("list --state banned")
       // Each process writes its counts every two seconds.
       yield* untilTrue(Effect.map(json("top --window day --by rejected"), ([first]) => first?.rejected === 59))
+      const usage = /^HOUR +ALLOWED +REJECTED +BANNED\n20\S+Z +\d[^]*\n\nMINUTE .*\n20\S+Z +\d/
+      assert.match(yield* text(`usage ${banned}`), usage)
       const topRow = `${banned}  free        60          59          1           hammered`
       assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `Lifted the ban on ${banned}, which would have lasted until 20`)

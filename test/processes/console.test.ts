@@ -29,7 +29,9 @@ describeConsole((test) => {
 
     const name = `<img src=x onerror="document.title='owned'">`
     const entries = { Name: name, Plan: "enterprise", "Limit per minute": "5", "Limit per day": "100" }
-    await does({ press: "Issue key", fill: entries })
+    const wrong = { ...entries, "Limit per day": "1" }
+    await does({ press: "Issue key", fill: wrong, confirm: "Issue key", seesAlert: "limits: expected per minute" })
+    await does({ fill: entries })
     await assertAccessible(page)
     await does({ confirm: "Issue key", dialog: "New secret" })
     await assertAccessible(page)
@@ -53,8 +55,9 @@ describeConsole((test) => {
       { used: 5, requests: [secret, 200] }
     )
 
-    await does({ press: "Rotate", select: { "The current secret": "stops working now" } })
-    await does({ confirm: "Rotate key", dialog: "New secret" })
+    // Without a choice of the grace period, nothing is sent.
+    await does({ press: "Rotate", confirm: "Rotate key", dialog: "Rotate key" })
+    await does({ select: { "The current secret": "stops working now" }, confirm: "Rotate key", dialog: "New secret" })
     const rotated = await readSecret()
     await does({ requests: [secret, 401] }, { requests: [rotated, 200], confirm: "Done" })
     await does({ press: "Revoke", confirm: "Revoke key", heading: "acme revoked", requests: [rotated, 401] })

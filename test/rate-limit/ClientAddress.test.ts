@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { trustedProxies } from "../../src/config/Setting.ts"
+import { trustedProxies } from "../../src/config/SettingForms.ts"
 import { clientNetwork, forwarded as forwardedBy } from "../../src/rate-limit/ClientAddress.ts"
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }

@@ -25,7 +25,7 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
     localDecisions: Effect.map(
       Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
       (metrics) => {
-        const state = metrics.find(({ id }) => id === "rate_limit_fallback_decisions_total")?.state
+        const state = metrics.find(({ id }) => id === "petstore_rate_limit_fallback_decisions_total")?.state
         return state !== undefined && "count" in state ? Number(state.count) : 0
       }
     )

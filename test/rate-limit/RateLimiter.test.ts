@@ -4,11 +4,11 @@ import { Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
@@ -100,7 +100,10 @@ describeOnEach(subjects, "RateLimiter", (it) => {
             states.set(caller, lift ? Policy.unban(state, now) : state)
           }
         }).pipe(Effect.runPromiseWith(context)))
-      yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
+      // A ban that follows another by an hour and a minute lasts a minute again. Few random steps get there.
+      const ban = { pause: 0, isKey: true, name: "a", limits: { perMinute: 1, perDay: 9 }, concurrency: 9, lift: false }
+      const examples = [[[ban, { ...ban, pause: 3_660_000 }]]] satisfies Array<[Array<typeof ban>]>
+      yield* Effect.promise(() => fc.assert(property, { numRuns: 100, examples }))
     }))
 })
 
@@ -146,7 +149,7 @@ describe("RateLimiter on Redis", () => {
 })
 
 describeOnEach(databases, "RateLimiter", (it) => {
-  const newProcess = Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
+  const newProcess = Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
 
   it.effect("restores counts and bans unchanged one second after they changed, even if the process is killed", () =>

@@ -86,6 +86,15 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
         assert.isFalse(yield* isBanned(near))
       }))
 
+    it.effect("counts in the database that the URL names", () =>
+      Effect.gen(function*() {
+        const { url } = yield* Server
+        const [one, other] = [yield* Limiters.make(url), yield* Limiters.make(`${url}/1`)]
+        yield* Limiters.untilAll("shared", [one, other])
+        yield* Effect.replicateEffect(one.charge("key:both", few), 5)
+        assert.isTrue((yield* other.charge("key:both", few)).allowed)
+      }))
+
     it.effect("starts with one log line, and counts on its own, until Redis responds and accepts its user", () =>
       Effect.gen(function*() {
         const { port } = yield* Server
@@ -168,6 +177,8 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on Redis Sentinel", () => {
       // The old master starts as a master. The sentinels make it a replica ten seconds later.
       yield* master.start
       yield* Limiters.assertExact(limiters, callersNamed("after", 5))
+      // The database of the URL, and no other.
+      assert.match(yield* ask(replica.port, "INFO", "keyspace"), /^# Keyspace\s+db1:\S+\s*$/)
       assert.notInclude(yield* ask(master.port, "INFO", "commandstats"), "cmdstat_evalsha")
     }))
 })

@@ -2,8 +2,8 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Console, Effect, Layer, Sink, Stdio, Stream } from "effect"
 import { Command, TerminalCapabilities } from "effect/cli"
-import { describeFailure, exitCodeOf } from "../../src/command/CommandFailure.ts"
-import { petstore } from "../../src/command/PetstoreCommand.ts"
+import { describeFailure, errorsWithoutHelp, exitCodeOf } from "../../src/command/CommandFailure.ts"
+import { command } from "../../src/command/PetstoreCommand.ts"
 
 /** The variables that the command reads. It reads no others. */
 export type Environment = Readonly<Record<string, string>>
@@ -21,11 +21,11 @@ export const runCommand = (env: Environment, args: ReadonlyArray<string>, input 
       stdout: () => Sink.forEach((text) => Effect.sync(() => write("stdout", "")(text)))
     })
     const own = { ...console, log: write("stdout"), error: write("stderr") }
-    const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
+    const exit = yield* Command.runWith(command, { version: "1.0.0" })(args).pipe(
       Effect.provideService(Console.Console, own),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
       Effect.provideService(TerminalCapabilities.TerminalCapabilities, noTerminal),
-      Effect.provide(Layer.merge(NodeServices.layer, stdio)),
+      Effect.provide(Layer.mergeAll(NodeServices.layer, stdio, errorsWithoutHelp)),
       Effect.exit
     )
     const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined

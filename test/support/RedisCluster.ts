@@ -83,5 +83,5 @@ export const runWithSentinels = Effect.gen(function*() {
   }
   const hosts = ports.map((port) => `127.0.0.1:${port}`).join(",")
   const parameters = `sentinel_username=petstore&sentinel_password=${password}`
-  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets?${parameters}` }
+  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets/1?${parameters}` }
 })

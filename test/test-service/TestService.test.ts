@@ -3,10 +3,12 @@ import { Duration, Effect, Fiber, Layer, Redacted } from "effect"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import { InternalError, RateLimitExceeded, ServiceUnavailable } from "../../src/api/Errors.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import {
   ApiKeys,
+  layerAdmin,
   layerMemory,
   layerService,
   layerTest,
@@ -126,6 +128,26 @@ it.effect("layerTest uses the layers that replace its own", () => {
     assert.strictEqual((yield* Effect.flip((yield* PetstoreClient).list()))._tag, "RateLimitExceeded")
   }).pipe(Effect.provide(layerTest({ ...never, rateLimiter })))
 })
+
+it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans and audit log", () =>
+  Effect.gen(function*() {
+    const [admin, client, service] = [yield* AdminClient, yield* PetstoreClient, yield* TestService]
+    yield* client.list()
+    const id = (yield* admin.list()).keys[0]?.id ?? ""
+    assert.containsSubset(yield* admin.usage(id), { minutes: [{ allowed: 1, rejected: 0 }], hours: [{ allowed: 1 }] })
+    yield* service.banKey
+    assert.isNotNull((yield* admin.get(id)).ban)
+    yield* admin.unban(id)
+    yield* admin.update(id, { enabled: false })
+    assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    const { entries } = yield* admin.audit({ key: id })
+    assert.deepStrictEqual(entries.map(({ action, operator }) => [action, operator]), [
+      ["update", "test"],
+      ["unban", "test"],
+      ["issue", null]
+    ])
+    assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("layerService serves no documents", () =>
   Effect.gen(function*() {

@@ -1,9 +1,9 @@
 import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
-import { describeError } from "../config/Setting.ts"
+import { describeError } from "../config/SettingForms.ts"
 
 /**
  * The JSON logger, and `write`, which writes its lines. If no other logger is installed, the access log calls `write`
- * directly, because the logger would take a third of the CPU time of a GET /v1/pets.
+ * directly, because the logger would take a third of the CPU time of a cached GET.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
@@ -31,12 +31,4 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
     error = causeOf(error)
   }
   return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
-}
-
-const secret = /(psk|adm)_\w+/gi
-
-/** Also finds secrets that are percent-encoded, even several times: `%5F`, `%255F` and `%25255F` are all `_`. */
-export const redactSecrets = (text: string): string => {
-  const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
-  return decoded.search(secret) < 0 ? text : decoded.replaceAll(secret, "$1_…")
 }

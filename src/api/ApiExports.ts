@@ -16,7 +16,7 @@ export {
   KeyState,
   ListedKey,
   NewKey
-} from "./Keys.ts"
+} from "./KeySchemas.ts"
 export {
   Auth,
   ConcurrencyLimit,
@@ -26,7 +26,7 @@ export {
   Sunset,
   Validation
 } from "./OperationMiddleware.ts"
-export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
+export * from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"
 export { UsageHistory, type UsageInterval } from "./Usage.ts"

@@ -1,12 +1,12 @@
 /**
- * Helpers that declare settings, and two settings that the in-memory test service also needs. The test service ships in
+ * Helpers that declare settings, and the settings that the in-memory test service also needs. The test service ships in
  * the client package, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue, formatChoice } from "../api/Text.ts"
 
-/** How to parse a setting. On failure, `parse` returns the text that follows `Expected ${form}` in the error. */
+/** How to parse a setting. A failed `parse` returns a suffix, perhaps empty, for the message `Expected ${form}`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -17,8 +17,8 @@ export interface Setting<A> {
   readonly name: string
   readonly config: Config.Config<A>
   readonly form: string
-  /** In Markdown. */
-  readonly byDefault: string
+  /** The default, in Markdown, for docs/configuration.md and .env.example. */
+  readonly defaultText: string
   /** In Markdown. */
   readonly meaning: string
 }
@@ -58,20 +58,19 @@ export const list = <A>(form: string, parse: (entry: string) => A | undefined): 
   return { form, parse: (text) => Result.all(entriesOf(text).map(parseEntry)) }
 }
 
-export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (meaning: string): Setting<A> => ({
+export const optional = <A>(name: string, form: Form<A>, defaultText: string) => (meaning: string): Setting<A> => ({
   name,
   config: read(name, form),
   form: form.form,
-  byDefault,
+  defaultText,
   meaning
 })
 
-/** `words` is Markdown to print as the default in docs/configuration.md and .env.example. */
 export const withDefault =
-  <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
+  <A>(name: string, form: Form<A>, value: NoInfer<A>, defaultText = `\`${String(value)}\``) =>
   (meaning: string): Setting<A> => {
-    const setting = optional(name, form, words)(meaning)
-    return { ...setting, config: Config.withDefault(setting.config, byDefault) }
+    const setting = optional(name, form, defaultText)(meaning)
+    return { ...setting, config: Config.withDefault(setting.config, value) }
   }
 
 export const proxies = list(
@@ -82,6 +81,16 @@ export const proxies = list(
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
   "The proxies whose `X-Forwarded-For` the API port trusts. The header is read from right to left."
+)
+
+export const label = (maxLength: number) =>
+  textForm(
+    `1 to ${maxLength} letters, digits, dots, hyphens and underscores`,
+    (text) => /^[\w.-]+$/.test(text) && text.length <= maxLength
+  )
+
+export const environment = optional("ENVIRONMENT", label(40), "none")(
+  "The name of this installation, such as `production`, which the console, `/readyz` and the log show."
 )
 
 const origins = list(

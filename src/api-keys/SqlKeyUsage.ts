@@ -1,17 +1,12 @@
-/** The audit log and the usage of keys, in SQL. */
 import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
-import { AuditEntry } from "../api/Audit.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
-import * as AuditLog from "./AuditLog.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
-const AuditRow = Schema.Struct({ ...Struct.omit(AuditEntry.fields, ["keyName"]), at: Schema.DateTimeUtcFromDate })
-const BanRow = Schema.Struct({ keyId: AuditEntry.fields.keyId })
 const TotalsRow = Schema.Struct(Struct.omit(KeyTotals.fields, ["name", "plan"]))
 const UsageRow = Schema.Struct({
   ...Struct.omit(TotalsRow.fields, ["keyId"]),
@@ -19,57 +14,7 @@ const UsageRow = Schema.Struct({
   from: Schema.DateTimeUtcFromDate
 })
 
-const auditPageStatement = (
-  sql: SqlClient.SqlClient,
-  { action, after, key, limit, operator, since, until }: AuditLog.AuditSelection
-) => {
-  const conditions = [
-    ...key === undefined ? [] : [sql`key_id = ${key}`],
-    ...operator === undefined ? [] : [sql`operator = ${operator}`],
-    ...action === undefined ? [] : [sql`action = ${action}`],
-    ...since === undefined ? [] : [sql`at >= ${DateTime.toDateUtc(since)}`],
-    ...until === undefined ? [] : [sql`at < ${DateTime.toDateUtc(until)}`],
-    ...after === undefined
-      ? []
-      : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
-  ]
-  return sql`
-    SELECT id::float8, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
-    WHERE ${sql.and(conditions)}
-    ORDER BY at DESC, audit_log.id DESC LIMIT ${sql.literal(String(limit))}`
-}
-
-const auditStore = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
-  const store: AuditLog.AuditStore = {
-    afterCommit: sql.afterCommit,
-    append: (entries) =>
-      sql`
-        INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
-        SELECT at, action, "keyId", operator, address, before, after
-        FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
-          at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, Outage.toServiceUnavailable),
-    bannedSince: (since) => {
-      const bans = sql`
-        SELECT DISTINCT key_id AS "keyId" FROM audit_log
-        WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
-      const rows = withinDeadline(Rows.decode("audit_log", BanRow, bans))
-      return Effect.map(rows, (found) => found.map(({ keyId }) => keyId))
-    },
-    list: (selection) => withinDeadline(Rows.decode("audit_log", AuditRow, auditPageStatement(sql, selection)))
-  }
-  yield* Expiry.deleteExpired({
-    table: "audit_log",
-    column: "at",
-    keptFor: Duration.days(yield* Settings.auditRetentionDays.config),
-    warning: "Expired entries of the audit log cannot be deleted"
-  })
-  return store
-})
-
-export const usageStore = Effect.gen(function*() {
+const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* Outage.makeDeadline()
   const { hours, minutes } = KeyUsage.resolutions
@@ -129,7 +74,4 @@ export const usageStore = Effect.gen(function*() {
   return store
 })
 
-export const layer = Layer.merge(
-  Layer.effect(AuditLog.AuditLog, Effect.flatMap(auditStore, AuditLog.make)),
-  Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(usageStore, KeyUsage.make))
-)
+export const layer = Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(usageStore, KeyUsage.make))

@@ -1,15 +1,13 @@
-import { Clock, Duration, Effect, Layer, Metric, Schema } from "effect"
+import { Clock, Duration, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
+import { histogramOfSeconds } from "../observability/Metrics.ts"
 import * as Policy from "./Policy.ts"
 import * as RateLimiter from "./RateLimiter.ts"
 
-const writes = Metric.histogram("rate_limit_write_duration_seconds", {
-  description: "Duration of writes of request counts to the database.",
-  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
-})
+const writes = histogramOfSeconds("rate_limit_write_duration", "Duration of writes of request counts to the database.")
 
 const Row = Schema.Struct({ caller: Schema.TemplateLiteral(["key:", Schema.String]), state: Policy.State })
 

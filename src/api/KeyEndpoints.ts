@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import * as Keys from "./Keys.ts"
+import * as Keys from "./KeySchemas.ts"
 import { ConcurrencyLimit, RequestBody, Validation } from "./OperationMiddleware.ts"
 import { linkHeader } from "./Paging.ts"
 import { idempotencyKey, transformText } from "./Text.ts"

@@ -1,0 +1,3 @@
+/** The entry `petstore-client`. */
+export * from "./api/ApiExports.ts"
+export * from "./client/ClientExports.ts"
