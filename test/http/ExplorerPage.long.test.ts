@@ -29,7 +29,7 @@ describe.skipIf(browser === undefined)("/docs", () => {
       const key = yield* firstKey(service)
       const pet = { name: "Rex of the page", categoryId: JSON.rawJSON("9223372036854775807"), status: "available" }
       yield* send(`${service.address}/v1/pets`, key, "POST", pet)
-      const running = yield* launch()
+      const running = yield* launch
       yield* Effect.promise(async () => {
         const page = await running.newPage()
         const hosts = new Set<string>()

@@ -91,7 +91,7 @@ const openPage = Effect.fnUntraced(function*(files: Readonly<Record<string, read
     const [type, body] = files[url] ?? ["text/plain", ""]
     response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
   })
-  const running = yield* launch()
+  const running = yield* launch
   const page = yield* Effect.promise(() => running.newPage())
   yield* Effect.promise(() => page.goto(origin))
   return page

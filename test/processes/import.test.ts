@@ -51,6 +51,9 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(title, () =>
       )
     yield* onEmbedded(
       `INSERT INTO pets (name, category_id) SELECT 'pet ' || i, i FROM generate_series(2, ${pets}) AS i`,
+      // The ban outlasts the imports on a busy machine.
+      `UPDATE rate_limits SET state = state || '{"ban":{"seconds":3600,"until":${Date.now() + 3_600_000}}}',
+        ends_at = now() + interval '1 hour' WHERE state -> 'ban' IS NOT NULL`,
       `INSERT INTO petstore_migrations (migration_id, name) VALUES (99, 'later')`
     )
     assert.match((yield* runImport(env)).output, /^DATA_DIR: the embedded database has schema version 99, but /)

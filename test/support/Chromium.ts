@@ -4,8 +4,7 @@ import { browser } from "./setup.ts"
 
 const options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
-export const launch = () =>
-  Effect.acquireRelease(
-    Effect.promise(() => chromium.launch({ executablePath: browser ?? "", args: options })),
-    (running: Browser) => Effect.promise(() => running.close())
-  )
+export const launch = Effect.acquireRelease(
+  Effect.promise(() => chromium.launch({ executablePath: browser ?? "", args: options })),
+  (running: Browser) => Effect.promise(() => running.close())
+)

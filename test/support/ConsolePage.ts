@@ -16,15 +16,15 @@ const startConsole = Effect.gen(function*() {
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
   const frame = `<!doctype html><title>foreign</title><iframe name="framed" src="${service.management}/"></iframe>`
   const foreign = yield* serve((_request, response) => response.setHeader("content-type", "text/html").end(frame))
-  return { ...service, foreign, browser: yield* launch() }
+  return { ...service, foreign, browser: yield* launch }
 })
 type ConsoleService = Effect.Success<typeof startConsole>
 const ConsoleService = Context.Service<ConsoleService>("test/support/ConsoleService")
 
+type Test = (title: string, run: (service: ConsoleService) => Promise<void>) => void
+
 /** Defines tests, with one service and one browser for all. */
-export const describeConsole = (
-  define: (test: (title: string, run: (service: ConsoleService) => Promise<void>) => void) => void
-) =>
+export const describeConsole = (define: (test: Test) => void) =>
   describe.skipIf(browser === undefined)("The console", () => {
     layer(Layer.effect(ConsoleService, startConsole), { excludeTestServices: true })((it) =>
       define((title, run) =>
