@@ -7,7 +7,7 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
-/** Together with the waits for a slot, for Redis and for the operation's statement, keeps a response within 6 s by default. */
+/** With the default waits for a slot, for Redis and for the operation's statement, keeps a response within 6 s. */
 const lookupTimeout = Duration.millis(1_750)
 /** Using an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)

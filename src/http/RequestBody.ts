@@ -150,8 +150,8 @@ const check = (request: HttpServerRequest.HttpServerRequest) =>
       if (expected !== undefined) {
         return Effect.fail(new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` }))
       }
-      // HttpApi reads this text, as long as no middleware replaces the request. `Object.create(request, …)` would make all
-      // requests 1.4 times as expensive, because V8 turns the request into a prototype.
+      // HttpApi reads this text, as long as no middleware replaces the request. `Object.create(request, …)` would make
+      // all requests 1.4 times as expensive, because V8 turns the request into a prototype.
       Object.defineProperty(request, "text", { value: Effect.succeed(text) })
       return Effect.void
     })
