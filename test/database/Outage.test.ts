@@ -98,7 +98,9 @@ describe("The embedded database", () => {
           assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
           assert.deepStrictEqual(lost, [file])
         }).pipe(Effect.provide(layer))
-      })
+      }),
+    // The first data directory of a test run takes as long as a hook may.
+    60_000
   )
 })
 
