@@ -90,6 +90,18 @@ const latestRequests = new WeakMap<Socket, Request>()
 /** `socket.bytesRead` at the end of each connection's latest request with `Upgrade`, if no other bytes followed. */
 const upgradesReadTo = new WeakMap<Socket, number>()
 
+let sends: Array<() => void> = []
+
+/**
+ * Sends the responses of an event-loop turn one right behind the other, so that their clients wake once. Sent as they
+ * end, they cost 1.5 to 1.8 times the CPU time of a get.
+ */
+const sendAll = (): void => {
+  const sending = sends
+  sends = []
+  for (const send of sending) send()
+}
+
 class Response extends ServerResponse<Request> {
   /** Runs the request of this response. Set while the connection's previous response is not sent. */
   #run: (() => void) | undefined
@@ -118,14 +130,16 @@ class Response extends ServerResponse<Request> {
   }
 
   override end(...values: ReadonlyArray<unknown>): this {
-    Reflect.apply(super.end, this, values)
-    const [body] = values
-    if (this.socket === null || this.socket.writableLength === 0) return this
-    // Count the body twice, because Effect holds its text, and Node its bytes.
-    this.#limitUnread(
-      this.socket,
-      2 * (typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0)
-    )
+    if (sends.length === 0) setImmediate(sendAll)
+    sends.push(() => {
+      if (this.destroyed) return
+      Reflect.apply(super.end, this, values)
+      if (this.socket === null || this.socket.writableLength === 0) return
+      const [body] = values
+      const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
+      // Count the body twice, because Effect holds its text, and Node its bytes.
+      this.#limitUnread(this.socket, 2 * bytes)
+    })
     return this
   }
 
@@ -200,7 +214,9 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     latestRequests.set(socket, request)
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
-    response.runInTurn(() => void super.emit(event === "checkExpectation" ? "request" : event, request, response))
+    const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
+    // Run it once the bytes behind it are parsed: they can change whether its response keeps the connection open.
+    response.runInTurn(() => process.nextTick(run))
     return true
   }
 
@@ -209,6 +225,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
    * makes reading the incomplete body fail, so that its handler responds last. If that handler has responded, closes.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
+    sendAll()
     const last = latestRequests.get(socket)
     const response = last?.response
     if (last === undefined || last.complete) {

@@ -42,12 +42,15 @@ layer(service(slowStore))("A connection", (it) => {
     ["is closed after an error if the body has too many chunks", unknown + manyChunks + get, [404], ""],
     ["is closed after a request with an upgrade if others arrive with it", upgrade + get, [200], ""],
     ["is closed after a client error, even if the client does not close", connect, [405], "", staysOpen]
-  ])("%s", ([, bytes, statuses, text, options]) =>
+  ])("%s", ([title, bytes, statuses, text, options]) =>
     Effect.gen(function*() {
       const response = yield* (yield* Service).send(bytes, options)
       assert.deepStrictEqual(statusesOf(response), [...statuses])
       assert.include(response.text, text)
-      if (statuses.length === 1) assert.strictEqual(response.headers.get("connection"), "close")
+      // A 404 is sent before the body has arrived, so its head cannot say that the connection will be closed.
+      if (statuses.length === 1 && statuses[0] !== 404) {
+        assert.strictEqual(response.headers.get("connection"), "close", title)
+      }
     }))
 
   /** Sends each part once the responses to the parts before it have arrived, `responses` for each part. */
