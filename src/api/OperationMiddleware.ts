@@ -66,6 +66,7 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
+/** In no particular order: `PetstoreApi` orders them. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
 /** Annotates a deprecated endpoint. All its responses have `headers`, except rejections by Node's parser. */

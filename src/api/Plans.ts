@@ -14,7 +14,7 @@ export const Plan = oneOf("free", "pro", "business", "enterprise").annotate({
 })
 export type Plan = typeof Plan.Type
 
-/** SPEC §8. */
+/** The limits of each plan (SPEC §8). A key on plan enterprise has its own (`limitsOf` in `KeySchemas.ts`). */
 export const planLimits: Readonly<Record<Exclude<Plan, "enterprise">, Limits>> = {
   free: { perMinute: 60, perDay: 1_000 },
   pro: { perMinute: 300, perDay: 10_000 },

@@ -1,7 +1,7 @@
 /**
  * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, retries any request,
  * because the service did not process it. After a 408, a 5xx other than 505, or no response, retries only idempotent
- * requests.
+ * requests. `Pacing.ts` makes other calls wait after a 429 too.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"

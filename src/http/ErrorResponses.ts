@@ -38,7 +38,10 @@ const ofMissingRoute = (
     })
 }
 
-/** A declared failure becomes a response with its status. All else, even an API error as a defect, is a logged 500. */
+/**
+ * Responds to what HttpApi does not encode: an API error of `headError` or `/readyz` gets its own status, and a missing
+ * route 404, 405, 400 or 204. All else, even an API error as a defect, is a logged 500.
+ */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,
@@ -46,7 +49,7 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-  // An error of `headError` or `/readyz`. Close the connection: bytes after a faulty head may belong to it.
+  // Close the connection, because the bytes after a faulty head may belong to it.
   if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, context, routesAt))

@@ -1,6 +1,6 @@
 /**
  * Middleware for all routes of a port: provides the request context, turns failures into responses with the Error body,
- * and adds headers to every response. Hot path: avoids `Effect.gen`.
+ * and lets the port finish every response. Hot path: avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
