@@ -13,7 +13,7 @@ const maxVisits = 1_000
 
 /**
  * Caches pets and gaps (ranges of ids without a pet), so that finding a pet or a full page needs no database. The
- * service never changes a pet. A change made in SQL becomes visible within `lifetimeMs`.
+ * service never changes a pet. A change made in SQL becomes visible within `lifetimeMs` (`PET_CACHE_SECONDS`).
  *
  * A pet is stored at index `id % maxPets` and replaces the pet there. Ids are numbers, which are faster than bigints,
  * so pets with ids over 2^53 - 1 are not cached.
