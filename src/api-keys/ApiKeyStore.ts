@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** A secret's API key. The secret works until `endsAt` (epoch ms, 0 or `Infinity`). `endedBy` is why it ends then. */
+/** A secret's API key, and when the secret ends (epoch ms; 0: already, `Infinity`: never) and why (`endedBy`). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number

@@ -67,7 +67,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const completeContent = (content: OpenApi.OpenApiSpecContent = {}, isRequest = false): void => {
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
-      // Refer to named schemas as SPEC §4 does. `exactJson` and `errorResponse` can only refer to them with `allOf`.
+      // Unwrap to the named schema (SPEC §4): `exactJson` and `errorResponse` can only refer to it by `allOf`.
       const { allOf: [schema] = [declared] } = declared
       // Without an example, Postman makes up a request body. Prism (a mock) and Scalar show the errors' examples.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])

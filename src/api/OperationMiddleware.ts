@@ -69,7 +69,7 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
 /** In no particular order: `PetstoreApi` orders them. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
-/** Annotates a deprecated endpoint. All its responses have `headers`, except rejections by Node's parser. */
+/** Annotates a deprecated endpoint. Its responses get `headers`, except rejections by Node's parser. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   /** The path of the operation that replaces it. */

@@ -187,5 +187,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** The command that log lines suggest. In a checkout, where this file is TypeScript, npm runs the command. */
+/** How log lines spell this program's command: with `npm run` in a checkout (where this file is `.ts`). */
 export const command = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

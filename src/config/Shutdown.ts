@@ -12,7 +12,7 @@ export const maxLogClose = Duration.seconds(1)
 
 const maxLastWrites = Duration.seconds(1)
 
-/** The part of `maxServiceClose` for the responses in flight. Afterwards, their requests are interrupted. */
+/** The part of `maxServiceClose` for requests in flight. Those still running after it are interrupted. */
 export const maxResponses = Config.map(
   Settings.drainSeconds.config,
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))

@@ -26,7 +26,7 @@ const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
 const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
-/** Migrates and checks the target. The migration lock makes a process that starts meanwhile wait for the import. */
+/** Migrates and checks the target. A process that starts during the import waits for the migration lock. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
   // Override the role's statement timeout, which docs/database.md suggests for PgBouncer.
   yield* to`SET LOCAL statement_timeout = 0`

@@ -11,7 +11,7 @@ interface Call<A, B, E> {
 }
 
 const tickMs = 50
-/** The maximum time that one tick adds, so that no call times out because the process was paused. */
+/** Caps what one tick adds to `elapsedMs`, so that a pause of the process times out no calls. */
 const maxTickMs = 250
 
 const unavailable = Exit.fail(databaseSilent)

@@ -39,8 +39,8 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
 )
 
 /**
- * Hooks of the API port: charge the client's address if no key was charged, add headers, and write the access log. The
- * port also serves documents at the paths `pages`.
+ * Hooks of the API port: charge the client's address if no key was charged, add headers, and write the access log.
+ * `pages` are the paths of the port's documents.
  */
 export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {

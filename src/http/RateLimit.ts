@@ -53,7 +53,7 @@ export const layer = Layer.effect(
           const address = clientAddress(Context.get(services, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
-        // Uninterruptible, so that a client cannot avoid the charge or its records by disconnecting.
+        // Uninterruptible: a client cannot skip the charge, usage count or ban by disconnecting.
         return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
       })
     )

@@ -115,7 +115,7 @@ const readNodeRequest = (source: NodeRequest) =>
     source.on("data", (chunk: Uint8Array) => {
       // Over the limit, discard further chunks until the response closes the connection.
       if (body.length > requestLimits.bodyBytes) return
-      // `OrderedServer` emits one chunk. Not `Buffer.concat`, because the client package lacks Node's types.
+      // Rare: `OrderedServer` emits one chunk. Avoids `Buffer`: the client package has no Node types.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > requestLimits.bodyBytes) resume(Effect.fail(new PayloadTooLarge()))
     })

@@ -60,7 +60,7 @@ const logStart = Effect.gen(function*() {
   const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   const directory = resolve(yield* Settings.dataDir.config)
-  // The command finds the service by these variables, which the operator's shell may not have.
+  // Non-default settings that the suggested command needs to reach this service.
   const variables = [
     address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
     source !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""

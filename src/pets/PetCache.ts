@@ -39,9 +39,9 @@ export class PetCache {
   }
 
   /**
-   * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. If
-   * the pets are the next ones after an id, ascending and without a filter, pass that id as `after`, so that the ids
-   * missing between the pets are cached as gaps.
+   * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. For
+   * an unfiltered page in ascending order, also pass the page's `after`: the ids missing from the page are then cached
+   * as gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

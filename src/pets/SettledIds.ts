@@ -40,8 +40,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins to check whether a transaction can still insert into the known gaps. After this call, read the transactions
-   * that hold the table lock, and pass them to the returned function. Returns `undefined` if no check is due.
+   * Begins a check whether any open transaction can still fill the known gaps, or returns `undefined` if none is due.
+   * Then read which transactions hold the table lock, and pass them to the returned function.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()

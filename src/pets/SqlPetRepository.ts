@@ -55,7 +55,7 @@ const make = Effect.gen(function*() {
 
   const findPage = yield* StatementBatch.read({
     name: "PetRepository.list",
-    // Bounds memory: the names in 8 pages of up to 101 pets take at most 3 MB (1,000 characters of 4 bytes each).
+    // Bounds memory: the names in 8 pages of up to 101 pets take up to 3.3 MB (1,000 characters of 4 bytes each).
     size: 8,
     // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {

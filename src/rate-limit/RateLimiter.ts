@@ -14,7 +14,7 @@ export type Counting = "own" | "shared" | "fallback"
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-  /** Without Redis, lifts the ban in this process only: Redis may still hold it. */
+  /** During a Redis outage, lifts the ban in this process only. */
   unban(caller: Caller): Effect.Effect<void>
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
