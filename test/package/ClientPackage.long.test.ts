@@ -202,7 +202,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     Effect.gen(function*() {
       const { project } = yield* Installed
       const tests = runnable.filter((code) => !readmeExamples.includes(code))
-      assert.lengthOf(tests, 4)
+      assert.lengthOf(tests, 5)
       const page = yield* openPage({ "/": ["text/html", ""] })
       for (const code of tests) {
         writeFileSync(join(project, "test.ts"), code)
