@@ -1,10 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer, Logger } from "effect"
 import { SqlClient } from "effect/sql"
 import * as DirectoryLock from "../../src/database/DirectoryLock.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { runCommand } from "../support/CommandRun.ts"
-import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { clientOn, databaseAt, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { untilTrue } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
@@ -68,6 +68,26 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       const lost = `Nothing was imported: found ${counts.replace("1 audit_log, ", "")} instead of ${counts}.`
       assert.include((yield* importWith(directory, url)).stderr, lost)
       assert.isEmpty(yield* query((sql) => sql`SELECT FROM pets`))
+
+      const becomeOlder = Effect.flatMap(
+        SqlClient.SqlClient,
+        (sql) => sql`DELETE FROM petstore_migrations WHERE migration_id = 2`
+      )
+      yield* Effect.scoped(Effect.provide(becomeOlder, EmbeddedDatabase.layer(directory)))
+      assert.include((yield* importWith(directory, url)).stderr, "has schema version 1, but this command copies only")
+    }))
+
+  it.live("is suggested by a start on a database without pets and keys", () =>
+    Effect.gen(function*() {
+      const [DATA_DIR, url, lines] = [yield* dataDirectory, yield* temporaryDatabaseUrl, Array<string>()]
+      const start = Effect.scoped(Layer.build(databaseAt(url, { DATA_DIR }))).pipe(
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+      )
+      yield* start
+      assert.match(lines.pop() ?? "", /^The database is empty, but .* petstore -- import$/)
+      yield* Postgres.queryOn(url)((sql) => sql.unsafe(rows[2] ?? ""))
+      yield* start
+      assert.notInclude(lines.join(), "The database is empty")
     }))
 
   it.live("fails with one line, and leaves the database empty, if it cannot start", () =>

@@ -164,6 +164,9 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.deepStrictEqual(logged, ["0001_baseline", "0002_keys_enabled"])
       yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (3, 'later')`)
       yield* assertNoStart({ DATABASE_URL }, "The database has schema version 3")
+      // The tables exist, so the first migration fails once it is logged.
+      yield* query((sql) => sql`DELETE FROM petstore_migrations`)
+      assert.include(yield* assertNoStart({ DATABASE_URL }, "already exists"), "Migrating the database: 0001_baseline")
     }))
 
   it.live("open exactly DATABASE_MAX_CONNECTIONS connections under load", () =>

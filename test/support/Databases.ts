@@ -21,9 +21,9 @@ import { temporaryDirectory } from "./Temporary.ts"
 
 endIfEventLoopHangs()
 
-/** The database of a service with this `DATABASE_URL`. */
-export const databaseAt = (DATABASE_URL: string) => {
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
+/** The database of a service with this `DATABASE_URL` and other settings. */
+export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<string, string>> = {}) => {
+  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ ...settings, DATABASE_URL }))
   return Layer.provide(Database.layer, [config, NodeFileSystem.layer])
 }
 
