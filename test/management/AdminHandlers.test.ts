@@ -99,6 +99,7 @@ describeOnEach(servers, "Key operations", (it) => {
       const bannedUntil = ban && DateTime.formatIso(ban.until)
       yield* client.unban(id)
       yield* client.unban(id)
+      assert.strictEqual((yield* client.get(id)).usage.minute.remaining, 0, "the counts stay")
       yield* client.update(id, { name: "b" })
       const { body: [top] } = yield* admin("GET", "/usage?by=rejected&window=day&limit=1")
       assert.deepInclude(top, { keyId: id, name: "b", plan: "enterprise", allowed: 1, rejected: 2, banned: 2 })
