@@ -99,11 +99,11 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   return {
     peek,
     get: (hash: string): Effect.Effect<Entry | undefined, ServiceUnavailable> => lookUp(hash),
-    /** The last use is stored with minute resolution, so it is recorded only once a minute. */
-    isFirstUseIn: (minute: number, entry: Entry): boolean => {
-      const isFirst = entry.recordedMinute !== minute
+    /** Records the minute of a use, which is the resolution of a stored use. Returns whether the minute is new. */
+    recordMinute: (entry: Entry, minute: number): boolean => {
+      const isNew = entry.recordedMinute !== minute
       entry.recordedMinute = minute
-      return isFirst
+      return isNew
     },
     evict: (keyId: string) =>
       Effect.sync(() => {

@@ -55,7 +55,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     const now = clock.currentTimeMillisUnsafe()
     if (entry.endsAt <= now) return reject(entry.endedBy ?? "expired", entry.key.id)
     const minute = now - now % minuteMs
-    if (cache.isFirstUseIn(minute, entry)) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
+    if (cache.recordMinute(entry, minute)) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
     return Effect.succeed(entry.key)
   }
 

@@ -49,7 +49,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
       while: () => rest.length > 0,
       body: () => {
         const values = rest.splice(0, maxValuesPerWrite)
-        return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
+        const written = Effect.suspend(() => write(new Map(values)))
+        return Effect.onError(Effect.timeout(written, "5 seconds"), () =>
           Effect.sync(() => {
             const newer = pending
             pending = new Map([...values, ...rest])

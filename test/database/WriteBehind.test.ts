@@ -21,3 +21,22 @@ it.effect("A write-behind buffer keeps the values of a flush whose second write 
     assert.isAbove(writes, 2)
     assert.deepStrictEqual([...stored.values()], [...Array<string>(2_499).fill("a"), "ab"])
   }))
+
+it.effect("A write-behind buffer keeps its values if the function that writes them throws", () =>
+  Effect.gen(function*() {
+    const stored: Array<string> = []
+    let isBroken = true
+    const buffer = yield* WriteBehind.make<string, string>({
+      interval: "1 second",
+      table: "counts",
+      write: (values) => {
+        if (isBroken) throw new Error("broken")
+        return Effect.sync(() => void stored.push(...values.values()))
+      }
+    })
+    buffer.set("a", "first")
+    yield* TestClock.adjust("1 second")
+    isBroken = false
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(stored, ["first"])
+  }))
