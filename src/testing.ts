@@ -12,7 +12,6 @@ import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiPort from "./http/ApiPort.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
-import { routerConfig } from "./http/RoutePaths.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -56,7 +55,6 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         )
       ))
   ).pipe(
-    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
     Layer.provide([PortMiddleware.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie
@@ -69,7 +67,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
   Effect.flatMap(
     ApiPort.makeHooks([]),
-    (hooks) => HttpRouter.toHttpEffect(Layer.merge(ApiPort.routes, PortMiddleware.layer(hooks)))
+    (hooks) => PortMiddleware.toHttpEffect(ApiPort.routes, hooks)
   )
 )
 
@@ -82,9 +80,7 @@ export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.la
   baseUrl: "http://petstore.test",
   token: Redacted.make("test")
 }).pipe(
-  Layer.provide(layerInProcess(HttpRouter.toHttpEffect(
-    Layer.merge(AdminHandlers.layer, PortMiddleware.layer(AdminHandlers.makeHooks([])))
-  ))),
+  Layer.provide(layerInProcess(PortMiddleware.toHttpEffect(AdminHandlers.layer, AdminHandlers.makeHooks([])))),
   Layer.provide(anyToken)
 )
 

@@ -1,16 +1,19 @@
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServer } from "effect/http"
+import { HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"
+import * as NodeServer from "../node-server/NodeServer.ts"
 import * as ApiPort from "./ApiPort.ts"
 import * as Documents from "./Documents.ts"
 import * as PortMiddleware from "./PortMiddleware.ts"
-import * as PortServer from "./PortServer.ts"
 
 const server = Layer.unwrap(
-  Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) => {
-    const routes = Layer.mergeAll(ApiPort.routes, Documents.layer, PortMiddleware.layer(hooks))
-    return PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, Settings)
-  })
+  Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
+    NodeServer.layer(
+      PortMiddleware.toHttpEffect(Layer.merge(ApiPort.routes, Documents.layer), hooks),
+      Settings,
+      hooks.trustedProxies,
+      PortMiddleware.reject(hooks)
+    ))
 )
 
 const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>

@@ -10,7 +10,7 @@ import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
 import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
-import type { RoutesAt } from "./RoutePaths.ts"
+import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
@@ -50,7 +50,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 }
 
 /** Returns the response to a request that Node rejects before it reaches a route. */
-export const reject = (hooks: PortHooks, error: ApiError, head: RequestHead) =>
+export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
     // Node reports no path with an unknown method, so name the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
@@ -117,4 +117,12 @@ export const layer = (hooks: PortHooks) =>
         }))
     }),
     { global: true }
+  )
+
+/** Puts `routes` and the middleware of their port together. */
+export const toHttpEffect = <A, E, R>(routes: Layer.Layer<A, E, R>, hooks: PortHooks) =>
+  Effect.provideService(
+    HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))),
+    HttpRouter.RouterConfig,
+    routerConfig
   )

@@ -12,8 +12,8 @@ import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
-import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
+import * as NodeServer from "../node-server/NodeServer.ts"
 import { gauge } from "../observability/Metrics.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -77,11 +77,12 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
     const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
-    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
-      Layer.provideMerge(PortMiddleware.layer(hooks)),
-      Layer.provide(NodeHttpServer.layerHttpServices)
+    const routes = Layer.provide(
+      Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer),
+      NodeHttpServer.layerHttpServices
     )
-    const server = PortServer.layer(HttpRouter.toHttpEffect(routes), hooks, address)
+    const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
+    const server = NodeServer.layer(httpEffect, address, hooks.trustedProxies, PortMiddleware.reject(hooks))
     return Layer.provide(Layer.effectDiscard(logStart), server)
   })
 )

@@ -30,8 +30,7 @@ import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
 import { maxResponses } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
-import type { TrustedProxies } from "../rate-limit/ClientAddress.ts"
-import * as ConnectionLimits from "./ConnectionLimits.ts"
+import { peerNetwork, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import { OrderedServer } from "./OrderedServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
 
@@ -41,12 +40,7 @@ export interface Address {
   readonly reusePort?: Setting<boolean>
 }
 
-interface Port extends Address {
-  readonly trustedProxies: TrustedProxies
-  readonly reject: ParserRejections.Reject
-}
-
-const makeNodeServer = Effect.fnUntraced(function*({ reject, trustedProxies }: Port) {
+const makeNodeServer = Effect.gen(function*() {
   const server = new OrderedServer({
     maxHeaderSize: requestLimits.headBytes,
     headersTimeout: 10_000,
@@ -60,9 +54,28 @@ const makeNodeServer = Effect.fnUntraced(function*({ reject, trustedProxies }: P
   server.maxHeadersCount = requestLimits.headerFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
-  yield* ConnectionLimits.attach(server, trustedProxies)
-  yield* ParserRejections.attach(server, reject)
   return server
+})
+
+/** Limits open connections, in total and per client address. Trusted proxies count only towards the total. */
+const limitConnections = Effect.fnUntraced(function*(server: OrderedServer, trustedProxies: TrustedProxies) {
+  const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
+  server.maxConnections = yield* Settings.maxConnections.config
+  const connections = new Map<string, number>()
+  const change = (network: string, by: 1 | -1): number => {
+    const open = (connections.get(network) ?? 0) + by
+    if (open === 0) connections.delete(network)
+    else connections.set(network, open)
+    return open
+  }
+  server.on("connection", (socket) => {
+    // A connection that the client has already reset has no address, so no limit per address could apply.
+    if (socket.remoteAddress === undefined) socket.destroy()
+    const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
+    if (network === undefined) return
+    socket.on("close", () => change(network, -1))
+    if (change(network, 1) > maxPerAddress) socket.destroy()
+  })
 })
 
 export class CannotListen extends Data.TaggedError("CannotListen")<{
@@ -70,7 +83,7 @@ export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly cause?: unknown
 }> {}
 
-const cannotListen = ({ host, port }: Port, address: string, portNumber: number, cause: unknown): CannotListen => {
+const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
   const code = Predicate.hasProperty(cause, "code") ? cause.code : undefined
   if (code === "EADDRINUSE") {
     const advice = `Stop the program that uses it, or set ${port.name} to another port`
@@ -110,25 +123,29 @@ type Response = HttpServerResponse.HttpServerResponse
 
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
-  port: Port
+  address: Address,
+  trustedProxies: TrustedProxies,
+  reject: ParserRejections.Reject
 ) =>
   Layer.effect(
     HttpServer.HttpServer,
     Effect.gen(function*() {
-      const node = yield* makeNodeServer(port)
-      const host = yield* port.host.config
-      const portNumber = yield* port.port.config
+      const node = yield* makeNodeServer
+      yield* limitConnections(node, trustedProxies)
+      yield* ParserRejections.attach(node, reject)
+      const host = yield* address.host.config
+      const portNumber = yield* address.port.config
       const httpEffect = yield* routes
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {
           host,
           port: portNumber,
-          reusePort: port.reusePort !== undefined && (yield* port.reusePort.config),
+          reusePort: address.reusePort !== undefined && (yield* address.reusePort.config),
           backlog: 4_096,
           gracefulShutdownTimeout: yield* maxResponses
         }),
         "ServeError",
-        ({ cause }) => cannotListen(port, host, portNumber, cause)
+        ({ cause }) => cannotListen(address, host, portNumber, cause)
       )
       yield* Effect.updateContext(server.serve(httpEffect), pickForRequests<Scope.Scope>)
       // Remove Effect's `upgrade` listener, so that Node ignores `Upgrade` and handles the request (RFC 9110 §7.8).
