@@ -2,7 +2,7 @@
 import { Clock, Duration, Effect, Latch } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
-import * as RequestBatcher from "../database/RequestBatcher.ts"
+import * as Batcher from "../database/Batcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
@@ -60,7 +60,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   })
 
   // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool.
-  const lookUp = yield* RequestBatcher.make({
+  const lookUp = yield* Batcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
     size: maxHashesPerStatement,

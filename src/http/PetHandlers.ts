@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Scope } from "effect"
+import { Context, Effect, Layer, Scope } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
 import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
@@ -24,10 +24,10 @@ const group = HttpApiBuilder.group(
           ? repository.create(payload)
           : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key })),
       getPet: ({ params: { petId } }) =>
-        Effect.flatMap(repository.find(petId), (found) =>
-          Option.isSome(found)
-            ? Effect.succeed(found.value)
-            : Effect.fail(new NotFound({ message: `There is no pet ${petId}.` })))
+        Effect.flatMap(
+          repository.find(petId),
+          (found) => Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
+        )
     })
   })
 )

@@ -12,7 +12,7 @@ import {
   UnsupportedMediaType
 } from "../api/Errors.ts"
 import { RequestBody } from "../api/OperationMiddleware.ts"
-import { bodyErrorOf } from "../node-server/ParserErrors.ts"
+import { bodyErrorOf } from "../node-server/NodeErrors.ts"
 import { hasUnknownExpectation, isNodeRequest, type NodeRequest } from "./RequestHead.ts"
 
 /** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */

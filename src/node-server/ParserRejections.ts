@@ -4,8 +4,8 @@ import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import * as Errors from "../api/Errors.ts"
+import { errorOfParser, originOf } from "./NodeErrors.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
-import { errorOfParser, originOf } from "./ParserErrors.ts"
 
 /** The known parts of a rejected request. After a parser error, the headers have at most `origin`. */
 interface RejectedHead {

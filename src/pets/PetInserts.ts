@@ -9,7 +9,7 @@ import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { CreatedPet, NewPet } from "../api/Pets.ts"
-import * as StatementBatch from "../database/StatementBatch.ts"
+import * as StatementBatcher from "../database/StatementBatcher.ts"
 import { insertedColumns, insertedValues } from "./PetColumns.ts"
 import { canonicalText, type Idempotency, idempotencyKeyLifetime, keyReused } from "./PetRepository.ts"
 
@@ -101,7 +101,7 @@ export const make = Effect.gen(function*() {
     })
   }
 
-  const createInBatch = yield* StatementBatch.write({ name: "PetRepository.create", size: 250, run })
+  const createInBatch = yield* StatementBatcher.write({ name: "PetRepository.create", size: 250, run })
 
   return (pet: NewPet, idempotency?: Idempotency) => {
     const claim = idempotency && { ...idempotency, petHash: hash("sha256", canonicalText(pet)) }

@@ -4,7 +4,7 @@ import type { Fragment } from "effect/sql/Statement"
 import type { Pet } from "../api/Pets.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
-import * as StatementBatch from "../database/StatementBatch.ts"
+import * as StatementBatcher from "../database/StatementBatcher.ts"
 import { PetCache } from "./PetCache.ts"
 import { type Arrays, arrays, toPets } from "./PetColumns.ts"
 import * as PetInserts from "./PetInserts.ts"
@@ -23,7 +23,7 @@ const make = Effect.gen(function*() {
     sql<Arrays>`
       SELECT ${sql.literal(arrays)} FROM (SELECT * FROM "pets" WHERE ${condition}) AS "pet" HAVING count(*) > 0`
 
-  const findById = yield* StatementBatch.read({
+  const findById = yield* StatementBatcher.read({
     name: "PetRepository.find",
     size: 100,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
@@ -53,7 +53,7 @@ const make = Effect.gen(function*() {
     (rows) => new Set(rows.map(({ id }) => id))
   )
 
-  const findPage = yield* StatementBatch.read({
+  const findPage = yield* StatementBatcher.read({
     name: "PetRepository.list",
     // Bounds memory: the names in 8 pages of up to 101 pets take up to 3.3 MB (1,000 characters of 4 bytes each).
     size: 8,

@@ -20,6 +20,10 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
+/**
+ * The calls of one caller in an event-loop turn. Unlike the batches of `Batcher`, a batch keeps the order of its calls
+ * and is never interrupted, because Redis may already have counted it.
+ */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits

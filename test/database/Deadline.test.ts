@@ -3,7 +3,7 @@ import { Clock, Duration, Effect, Exit, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as Deadline from "../../src/database/Deadline.ts"
-import * as StatementBatch from "../../src/database/StatementBatch.ts"
+import * as StatementBatcher from "../../src/database/StatementBatcher.ts"
 import { noDatabase } from "../support/Databases.ts"
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
@@ -19,7 +19,7 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
 
-it.effect.each([["read", StatementBatch.read], ["write", StatementBatch.write]] as const)(
+it.effect.each([["read", StatementBatcher.read], ["write", StatementBatcher.write]] as const)(
   "A %s of the database fails with 503 three seconds after its start",
   ([, make]) =>
     Effect.gen(function*() {

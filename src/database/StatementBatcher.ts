@@ -1,15 +1,15 @@
 /** Batches calls of an operation into one SQL statement. Each call has its own timeout. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Batcher from "./Batcher.ts"
 import { callTimeout } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
-import * as RequestBatcher from "./RequestBatcher.ts"
 
-type Options<A, B, E> = Omit<Parameters<typeof RequestBatcher.make<A, B, E>>[0], "concurrency" | "timeout">
+type Options<A, B, E> = Omit<Parameters<typeof Batcher.make<A, B, E>>[0], "concurrency" | "timeout">
 
 /** Two batches run at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
-  RequestBatcher.make({
+  Batcher.make({
     ...options,
     timeout: callTimeout,
     concurrency: 2,
@@ -19,7 +19,7 @@ export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
 /** One batch runs at a time. After a failover, `leaveReadOnlyServer` repeats the batch in another session. */
 export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    RequestBatcher.make({
+    Batcher.make({
       ...options,
       timeout: callTimeout,
       concurrency: 1,

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Deferred, Duration, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
+import * as Batcher from "../../src/database/Batcher.ts"
 
 const Caller = Context.Reference<string>("test/Caller", { defaultValue: () => "none" })
 
@@ -22,7 +22,7 @@ const make = Effect.fnUntraced(function*(
   const callers: Array<string> = []
   const released = yield* Deferred.make<void>()
   const testScope = yield* Effect.scope
-  const call = yield* RequestBatcher.make({
+  const call = yield* Batcher.make({
     name: "double",
     concurrency,
     size,
@@ -74,7 +74,7 @@ describe("A call", () => {
         return Effect.succeed(new Map(items.map((item) => [item, 1 / item])))
       }
       const options = { name: "invert", concurrency: 1, size: 10, timeout: Duration.seconds(3), run }
-      const invert = yield* RequestBatcher.make(options)
+      const invert = yield* Batcher.make(options)
       assert.match(String(yield* Effect.exit(invert(0))), /broken/)
       assert.strictEqual(yield* invert(2), 0.5)
     }))
