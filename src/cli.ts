@@ -4,7 +4,7 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect } from "effect"
 import { Command } from "effect/cli"
-import { describeFailure, errorsWithoutHelp, exitCodeOf } from "./command/CommandFailure.ts"
+import { describeFailure, exitCodeOf, layerErrorPresenter } from "./command/CommandFailure.ts"
 import { command } from "./command/PetstoreCommand.ts"
 
 const printFailure = (cause: Cause.Cause<unknown>) => {
@@ -14,6 +14,6 @@ const printFailure = (cause: Cause.Cause<unknown>) => {
 
 Command.run(command, { version: "1.0.0" }).pipe(
   Effect.tapCause(printFailure),
-  Effect.provide([NodeServices.layer, errorsWithoutHelp]),
+  Effect.provide([NodeServices.layer, layerErrorPresenter]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: (exit, onExit) => onExit(exitCodeOf(exit)) })
 )

@@ -1,6 +1,6 @@
 /**
- * If `map` has more than `maxEntries`, deletes its oldest entries until 90 % of `maxEntries` are left. Deleting one at
- * a time would be slow, because V8's `Map` skips deleted entries to find the first.
+ * If `map` has more than `maxEntries` entries, deletes the oldest until 90 % of `maxEntries` are left. Deletes many at
+ * once, because to find the first entry, V8's `Map` steps over all deleted ones.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

@@ -13,8 +13,8 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
 
 const limitFlags = "--per-minute and --per-day"
 
-/** Prints one line for each error of a command line, without the help, which would push them off the screen. */
-export const errorsWithoutHelp = CliOutput.layerPresenter({
+/** Prints each error of a command line in one line, without the help, which would push errors off the screen. */
+export const layerErrorPresenter = CliOutput.layerPresenter({
   present: (event) => {
     if (event._tag !== "InvalidInvocation") return CliOutput.defaultPresenter.present(event)
     const lines = event.errors.map(({ message }) => printable(message.replace("\n\n", ".").replaceAll(/\s+/g, " ")))
@@ -47,7 +47,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     if (!Schema.isSchemaError(reason.cause)) return text
     return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
-  // An X-Request-Id suggests that the service responded, and not another program at the address.
+  // Another program at the address would probably not send an X-Request-Id.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +

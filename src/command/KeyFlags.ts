@@ -6,13 +6,12 @@ import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../a
 import { Limits, Plan } from "../api/Plans.ts"
 import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
-/** An absent flag is `undefined`, which the client omits from the request. */
 export const optional = <A>(flag: Flag.Flag<A>, description?: string): Flag.Flag<A | undefined> => {
   const described = description === undefined ? flag : Flag.withDescription(flag, description)
   return Flag.map(Flag.optional(described), Option.getOrUndefined)
 }
 
-/** Avoids `Flag.withSchema`'s prefix "Schema validation failed". */
+/** `Flag.withSchema` without its message prefix "Schema validation failed". */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
   const decode = Schema.decodeUnknownResult(schema)
   const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })
@@ -119,7 +118,7 @@ export const filterFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       withSchema(KeysQuery.fields.search.schema),
-      // Reject secrets, because the search text becomes part of a URL, and proxies log URLs.
+      // Reject a secret: the search text becomes part of a URL, and proxies log URLs.
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
     "Print only keys with this text in the name or the id, or whose secret ends with these four characters"

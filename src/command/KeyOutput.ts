@@ -1,4 +1,3 @@
-/** Prints the results of the subcommands of `keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
 import { type AuditEntry, changesOf } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"

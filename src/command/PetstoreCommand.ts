@@ -12,7 +12,6 @@ import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
 
-/** Asks for confirmation on a TTY. Without a TTY, proceeds without asking. */
 const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boolean) {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const mayAct = isConfirmed || !canPrompt || (yield* Prompt.run(Prompt.Confirm({ message: question })))
@@ -76,7 +75,7 @@ const rotate = Command.make(
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), version })
-    // If the request for the former secrets fails, print the new secret without them.
+    // The key is already rotated, so print its new secret even if this request fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -141,7 +140,7 @@ const log = Command.make(
   Effect.fnUntraced(function*({ id, json, limit, ...filter }) {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
-    // If the log is empty, check the key, so that an unknown id fails. A key that was deleted in SQL still has entries.
+    // Get the key only if its log is empty: an unknown id fails, but a key deleted in SQL still shows its log.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
     const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
@@ -211,7 +210,7 @@ const keys = Command.make("keys").pipe(
 )
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Load the database modules only for this subcommand.
+  // Import dynamically, because `keys` needs no database.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>

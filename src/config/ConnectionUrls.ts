@@ -1,9 +1,9 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with a correction, such as "a database number", which the error message appends to "Expected redis://…
- * with" (without "with" if the correction is empty). The message quotes only file paths, because other parts of the URL
- * may contain an unencoded password.
+ * A parser fails with the end of an error message: "a database number" for "Expected redis://… with a database number",
+ * or an empty string for "Expected redis://…". These failures quote no part of the URL except file paths, because other
+ * parts may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
@@ -11,7 +11,6 @@ import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 import * as Brand from "../api/Brand.ts"
 
-/** The URL for the PostgreSQL driver, and the settings that the service itself takes from the URL. */
 export interface DatabaseUrl {
   readonly url: Redacted.Redacted
   /** A host name, an IP address, or the directory of a Unix socket. */
@@ -71,7 +70,6 @@ const readPem = (name: string, path: string, check: (text: string) => unknown): 
     }
   })
 
-/** Returns the certificate authorities of the system. If it has none, returns Mozilla's, which Node bundles. */
 const systemAuthorities = (): Array<string> => {
   const system = getCACertificates("system")
   return system.length > 0 ? system : getCACertificates("bundled")
@@ -163,7 +161,7 @@ const redisForm = new RegExp(
   "i"
 )
 
-// Named as in redis-py.
+// Parameter names as in redis-py.
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 

@@ -6,7 +6,7 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue, formatChoice } from "../api/Text.ts"
 
-/** How to parse a setting. A failed `parse` returns a suffix, perhaps empty, for the message `Expected ${form}`. */
+/** Describes and parses a setting. If `parse` fails with `problem`, the error is `Expected ${form}${problem}`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** The error omits the value, which may be a secret, unless `parse` puts a part of the value into its message. */
+/** Omits the value from the error, because it may be a secret. Only `parse` may quote a part of the value. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

@@ -1,4 +1,3 @@
-/** Every setting of the service. A test checks that docs/configuration.md lists the same settings. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import * as Brand from "../api/Brand.ts"
@@ -21,14 +20,13 @@ const boolean = makeForm("true or false", (text) => text === "true" || (text ===
 
 export const adminTokenFile = "admin-token"
 
-/** Limits the token to 4096 characters, so that it fits into a request head of 16 KiB. Trims white space. */
+/** A token of 4096 characters fits into a request head, which is limited to 16 KiB. */
 export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)
 })
 
 export interface NamedAdminToken {
-  /** The operator's name in the audit log. */
   readonly name: string
   readonly mayChange: boolean
   readonly token: Redacted.Redacted
@@ -41,7 +39,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** Does not use `list`, because its error would show the invalid entry, which contains a token. */
+/** The error of `list` would quote the invalid entry, which contains a token. */
 const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
@@ -183,9 +181,8 @@ export const checkSettings = Effect.gen(function*() {
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
-/** Replaces the wildcard addresses 0.0.0.0 and [::] with localhost, so that the URL works in a browser. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** How log lines spell this program's command: with `npm run` in a checkout (where this file is `.ts`). */
-export const command = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name
+/** How log messages call this program. In a checkout (where this file is `.ts`), `npm run` starts it. */
+export const commandPrefix = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -5,20 +5,19 @@
 import { Config, Duration, Effect, Fiber, Layer, Scope } from "effect"
 import { Settings } from "./Settings.ts"
 
-/** Includes draining, the responses in flight, and the last writes to the database. */
 export const maxServiceClose = Duration.millis(7_500)
 export const maxTelemetryClose = Duration.seconds(1)
 export const maxLogClose = Duration.seconds(1)
 
 const maxLastWrites = Duration.seconds(1)
 
-/** The part of `maxServiceClose` for requests in flight. Those still running after it are interrupted. */
-export const maxResponses = Config.map(
+/** The time for requests in flight. Requests that take longer are interrupted. */
+export const maxDrain = Config.map(
   Settings.drainSeconds.config,
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
 )
 
-/** Waits at most `duration` for the finalizers of `layer`, so that the layers below it have time to close. */
+/** Waits at most `duration` for the finalizers of `layer`, so that its dependencies have time to close. */
 export const closeWithin =
   (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>
     Layer.effectContext(Effect.gen(function*() {

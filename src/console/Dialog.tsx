@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef } from "preact/hooks"
 import type { IssuedKey } from "../api/KeySchemas.ts"
 import { Alert, CopyButton, handleSubmit, Name } from "./Parts.tsx"
-import { holdPage } from "./Route.ts"
+import { blockNavigation } from "./Route.ts"
 import { type Failure, useAction } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
@@ -24,7 +24,7 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   useLayoutEffect(() => {
     // Set `closedby`, because Chromium closes a dialog at the second Escape even if `onCancel` prevents the default.
     dialog.current?.setAttribute("closedby", isHeld ? "none" : "closerequest")
-    return isHeld ? holdPage() : undefined
+    return isHeld ? blockNavigation() : undefined
   }, [isHeld])
   return (
     <dialog

@@ -33,16 +33,16 @@ const parseRoute = (fragment: string): Route => {
 
 const preventDefault = (event: Event): void => event.preventDefault()
 
-let heldFragment: string | undefined
+let blockedFragment: string | undefined
 
-export const isPageHeld = (): boolean => heldFragment !== undefined
+export const isNavigationBlocked = (): boolean => blockedFragment !== undefined
 
-/** Blocks the browser's Back and asks before a reload, until the returned function is called. */
-export const holdPage = (): () => void => {
-  heldFragment = location.hash
+/** Until the returned function is called, Back has no effect, and the browser asks before a reload. */
+export const blockNavigation = (): () => void => {
+  blockedFragment = location.hash
   addEventListener("beforeunload", preventDefault)
   return () => {
-    heldFragment = undefined
+    blockedFragment = undefined
     removeEventListener("beforeunload", preventDefault)
   }
 }
@@ -52,8 +52,8 @@ export const useRoute = (): Route => {
   useEffect(() => {
     const update = (): void => {
       // The Back button has already changed the URL. If an open dialog blocks leaving the page, restore the page's URL.
-      if (heldFragment === undefined) setFragment(location.hash)
-      else history.pushState(null, "", `${location.pathname}${heldFragment}`)
+      if (blockedFragment === undefined) setFragment(location.hash)
+      else history.pushState(null, "", `${location.pathname}${blockedFragment}`)
     }
     addEventListener("hashchange", update)
     return () => removeEventListener("hashchange", update)

@@ -6,7 +6,7 @@ import type { Session as TokenSession } from "../api/AdminApi.ts"
 import { wordsOf } from "../api/Audit.ts"
 import { describeIssue } from "../api/Text.ts"
 import { AdminClient } from "../client/AdminClient.ts"
-import { isPageHeld } from "./Route.ts"
+import { isNavigationBlocked } from "./Route.ts"
 
 export type Client = AdminClient["Service"]
 
@@ -49,8 +49,8 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Do not sign out while a dialog blocks navigation, because it may show a new secret.
-            if (signOut && isRejected && !isPageHeld()) {
+            // Signing out would close an open dialog, which may show a new secret.
+            if (signOut && isRejected && !isNavigationBlocked()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
           }
@@ -68,7 +68,6 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes. With `everyMs`, repeats it at this interval while the page is visible. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -95,7 +94,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs one call at a time, and ignores further ones. Unmounting does not abort it: the change may already be made. */
+/** Ignores a call while another runs. Unmounting aborts no call, because the service may have made the change. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

@@ -6,26 +6,26 @@ interface Call<A, B, E> {
   readonly item: A
   readonly span: Tracer.AnySpan | undefined
   readonly deadlineMs: number
-  /** Resumes the fiber of the call. Absent once the call is interrupted, so that the queue does not hold its fiber. */
+  /** Resumes the caller's fiber. `undefined` after an interruption, so that the queue does not retain the fiber. */
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
 const tickMs = 50
-/** Caps what one tick adds to `elapsedMs`, so that a pause of the process times out no calls. */
+/** The most that a tick adds to `elapsedMs`, so that a pause of this process does not time out all calls. */
 const maxTickMs = 250
 
 const unavailable = Exit.fail(databaseSilent)
 
 /**
- * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches run, new calls
- * wait for the next batch of at most `size` items, the newest first. Calls of a batch with the same item share one
+ * Turns `run`, which processes a batch of items, into a function for one item. While `concurrency` batches run, new
+ * calls are queued. The next batch takes the newest items, at most `size`. Calls of a batch for the same item share one
  * result.
  *
- * A call fails with `ServiceUnavailable` once `timeout` has passed since its start, or when the scope closes. When all
- * calls of a batch have failed, the batch is interrupted, and the next batch starts when the interruption has ended.
+ * A call fails with `ServiceUnavailable` after `timeout`, or when the scope closes. If all calls of a batch have timed
+ * out, the batch is interrupted, and the next batch starts after the interruption.
  *
- * Does not use Effect's `RequestResolver`, which would keep each item in memory until a major garbage collection
- * (measured: docs/performance.md).
+ * Effect's `RequestResolver` would keep each item in memory until a major garbage collection (measured:
+ * docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
   readonly name: string
@@ -35,7 +35,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly timeout: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  // Two ticks shorter than `timeout`, because a call can fail up to two ticks after its deadline.
+  // Two ticks less than `timeout`: `failLateCalls` can run up to two ticks after a deadline.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []
@@ -81,7 +81,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer serves all calls. A call fails one tick late, so that a reply that has arrived is read first.
+  // One timer for all calls, one tick late, so that replies that have arrived are read before calls fail.
   let elapsedMs = 0
   const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
   const failLateCalls = (): void => {

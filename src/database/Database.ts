@@ -5,7 +5,7 @@ import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Brand from "../api/Brand.ts"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
-import { command, Settings } from "../config/Settings.ts"
+import { commandPrefix, Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
 import { gauge } from "../observability/Metrics.ts"
 import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
@@ -83,14 +83,14 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigE
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 2_500
 
-/** Longer than the statement timeout, so without a pooler, a socket that is silent for this long is dead or idle. */
+/** Without a pooler, statements end earlier, so a socket that is silent for this long is dead or idle. */
 const maxSilenceMs = 3_000
 const cancelTimeoutMs = 500
 
 /**
- * Opens sockets for the driver, and closes those of a dead server, because the driver has no read timeout. A silent
- * socket is dead if it never received a byte, or if the driver opened another one during the silence: to cancel a
- * statement, or because all sockets are in use. Any other silent socket is idle and stays open.
+ * Opens sockets for the driver, which has no read timeout, and destroys those of a dead server. A silent socket is dead
+ * if it never received a byte, or if the driver opened another socket meanwhile, to cancel a statement or because all
+ * sockets were in use. All other silent sockets are idle and stay open.
  */
 const makeOpen = ({ host, port }: DatabaseUrl) => {
   let openedAt = 0
@@ -99,7 +99,7 @@ const makeOpen = ({ host, port }: DatabaseUrl) => {
     const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
     return socket.setTimeout(maxSilenceMs, () => {
       const { bytesRead, bytesWritten } = socket
-      // Leave time to cancel a statement, and to read bytes that arrived while this process was paused.
+      // Leave time to cancel the statement, and to read bytes received during a pause of this process.
       setTimeout(() => {
         if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
         const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
@@ -116,7 +116,7 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
   url,
-  // The driver finds these in the URL too, but its spans show only the values given here.
+  // The driver's spans show `database`, `host` and `port` only if they are set here.
   database,
   host,
   port,
@@ -136,7 +136,7 @@ const warnOfEmbeddedDatabase = Effect.gen(function*() {
   if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
   yield* Effect.logWarning(
     `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its data, stop the ` +
-      `service, and run, with the same DATA_DIR and DATABASE_URL: ${command} import`
+      `service, and run, with the same DATA_DIR and DATABASE_URL: ${commandPrefix} import`
   )
 })
 

@@ -5,12 +5,12 @@ export const databaseSilent = new ServiceUnavailable({ message: "The database do
 
 export const callTimeout = Duration.seconds(3)
 
-/** After a pause of this process, timers fire before replies are read. A second timer leaves time to read them. */
+/** After a pause of this process, timers fire before replies are read. A second timer gives replies time. */
 const readTime = Duration.millis(100)
 
 /**
- * Returns a function that runs an effect, and fails with `ServiceUnavailable` after `timeout`. The effect runs in this
- * scope, so that the caller need not wait for its interruption, which can open a connection to cancel a statement.
+ * Returns a function that runs an effect, and fails with `ServiceUnavailable` after `timeout`. The failure does not
+ * wait for the interruption of the effect, which can open a connection to cancel a statement.
  */
 export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
   const scope = yield* Effect.scope

@@ -13,8 +13,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. Uses `stat`, because opening and closing a file
- * would release this process's POSIX locks on the file.
+ * Returns a function that tells whether `path` is still the same file. Uses `stat`, because opening and closing
+ * the file would release this process's POSIX locks on it.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })

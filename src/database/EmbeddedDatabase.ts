@@ -9,7 +9,7 @@ import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
-/** Opens PGlite. Closing it writes files, so close it only if this process still owns the data directory. */
+/** Closing PGlite writes files, so close it only if this process still owns the data directory. */
 const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
@@ -77,7 +77,7 @@ const session = (database: PGlite, checkOwned: () => void): Duplex => {
   })
 }
 
-/** A larger WAL triggers a checkpoint at the next check, which keeps recovery after `kill -9` short. */
+/** Above this WAL size, the next check starts a checkpoint, which keeps recovery after `kill -9` short. */
 const maxWalBytes = 32 * 1024 * 1024
 
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
@@ -135,7 +135,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Each statement checks that this process still owns the directory. A timer checks it every second as well.
+    // While no statement runs, this timer notices the loss of the directory.
     yield* Effect.try(checkOwned).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

@@ -1,4 +1,3 @@
-/** Copies an embedded database to an empty PostgreSQL database: the subcommand `import`. */
 import { Clock, Config, Console, Context, Data, Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { Settings } from "../config/Settings.ts"
@@ -11,7 +10,7 @@ class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly messa
 const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
   isAllowed ? Effect.void : new ImportRejected({ message })
 
-/** Returns each table's row count. A table comes after the tables that it references. */
+/** Counts rows in order of table creation, so that a table follows those that it references. */
 const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
@@ -26,9 +25,9 @@ const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
 const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
-/** Migrates and checks the target. A process that starts during the import waits for the migration lock. */
+/** A process that starts during the import waits for the migration lock, which this transaction holds. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
-  // Override the role's statement timeout, which docs/database.md suggests for PgBouncer.
+  // docs/database.md suggests a statement timeout for the role behind PgBouncer.
   yield* to`SET LOCAL statement_timeout = 0`
   yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
   const others = yield* to`
@@ -85,7 +84,6 @@ const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClien
 const open = <E, R>(layer: Layer.Layer<SqlClient.SqlClient, E, R>) =>
   Effect.map(Layer.build(layer), Context.get(SqlClient.SqlClient))
 
-/** Copies all rows in one transaction. Only reads the embedded database. Returns a text with the row counts. */
 export const run = Effect.gen(function*() {
   const [directory, url] = [yield* Settings.dataDir.config, yield* Config.option(Settings.databaseUrl.config)]
   const missing = new ImportRejected({ message: "DATABASE_URL: set it to the URL of an empty PostgreSQL database." })

@@ -47,7 +47,6 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       )
       : Effect.die(fault))
 
-/** Returns `toServiceUnavailable` with a deadline for each call. */
 export const makeDeadline = (timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(timeout),
@@ -56,8 +55,8 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
   )
 
 /**
- * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for that reason,
- * runs it again on a reserved connection. If that is read-only too, ends its session, which a pooler would keep using.
+ * After a failover, a session can stay on the old primary, which is now read-only. Repeats a `write` that failed for
+ * this reason on a reserved connection. If that one is read-only too, ends its session, which a pooler would reuse.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
   const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)
@@ -77,8 +76,8 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * Further SQLSTATE codes while an operator repairs or restarts a database or a pooler: system error (58), object not in
- * the required state (55000), no such database (3D000), prepared statement missing (26000) or duplicate (42P05).
+ * Also includes SQLSTATE codes while an operator repairs or restarts a database or a pooler: system error (58), object
+ * not in the required state (55000), no such database (3D000), prepared statement missing (26000) or duplicate (42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

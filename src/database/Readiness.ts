@@ -3,7 +3,6 @@ import { SqlClient } from "effect/sql"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import * as Outage from "./Outage.ts"
 
-/** Fails if the database does not respond within a second. */
 export class Readiness
   extends Context.Service<Readiness, Effect.Effect<unknown, ServiceUnavailable>>()("petstore/Readiness")
 {
@@ -18,7 +17,7 @@ export class Readiness
 }
 
 export const make = Effect.fnUntraced(function*(ping: Readiness["Service"]) {
-  // The check that finds an outage starts this task, which logs the end of the outage.
+  // Ping until the database responds, so that the log shows the end of the outage.
   const recovered = Effect.andThen(
     Effect.retry(ping, Schedule.spaced("1 second")),
     Effect.logInfo("The database responds again")

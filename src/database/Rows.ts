@@ -2,7 +2,6 @@ import { Effect, Schema } from "effect"
 import { SqlSchema } from "effect/sql"
 import { describeIssue } from "../api/Text.ts"
 
-/** Decodes the rows of a statement. An invalid row is a defect whose message names the table and the column. */
 export const decode = <Row extends Schema.Constraint, E, R>(
   table: string,
   Row: Row,

@@ -1,4 +1,3 @@
-/** Batches calls of an operation into one SQL statement. Each call has its own timeout. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
@@ -16,7 +15,6 @@ export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
     run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
   })
 
-/** One batch runs at a time. After a failover, `leaveReadOnlyServer` repeats the batch in another session. */
 export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     Batcher.make({

@@ -3,7 +3,7 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/Metrics.ts"
 import * as Deadline from "./Deadline.ts"
 
-/** Bounds how long one write blocks the event loop while it serializes the values. */
+/** Bounds the time for which serializing a write blocks the event loop. */
 const maxValuesPerWrite = 1_000
 
 /**
@@ -21,7 +21,6 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void, unknown>
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
-  /** The maximum number of pending values. Above it, the oldest are dropped until 90 % of this number are left. */
   readonly maxPending?: number
 }) {
   const warning = `Values for the table ${table} cannot be written`
@@ -61,7 +60,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
     }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
   }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
-  // Finalizers run in reverse order, so the last flush starts before the fiber above is interrupted.
+  // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
   yield* Effect.addFinalizer(() => flush)
   return {
     set: (key: K, value: A): void => {
@@ -70,7 +69,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Runs `read` while no flush runs: each value is stored or pending. The timeout includes the wait. */
+    /** Runs `read` between flushes, so each value is in the table or pending. The timeout includes the wait. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]

@@ -7,7 +7,7 @@ import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { command, Settings } from "../config/Settings.ts"
+import { commandPrefix, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
@@ -69,7 +69,7 @@ const logStart = Effect.gen(function*() {
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${variables}${command} keys issue --name NAME`)
+  yield* Effect.logInfo(`Issue API keys with: ${variables}${commandPrefix} keys issue --name NAME`)
 })
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

@@ -28,7 +28,7 @@ import {
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
-import { maxResponses } from "../config/Shutdown.ts"
+import { maxDrain } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { peerNetwork, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import { OrderedServer } from "./OrderedServer.ts"
@@ -142,7 +142,7 @@ export const layer = <E, R>(
           port: portNumber,
           reusePort: address.reusePort !== undefined && (yield* address.reusePort.config),
           backlog: 4_096,
-          gracefulShutdownTimeout: yield* maxResponses
+          gracefulShutdownTimeout: yield* maxDrain
         }),
         "ServeError",
         ({ cause }) => cannotListen(address, host, portNumber, cause)

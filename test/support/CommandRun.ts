@@ -2,7 +2,7 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Console, Effect, Layer, Sink, Stdio, Stream } from "effect"
 import { Command, TerminalCapabilities } from "effect/cli"
-import { describeFailure, errorsWithoutHelp, exitCodeOf } from "../../src/command/CommandFailure.ts"
+import { describeFailure, exitCodeOf, layerErrorPresenter } from "../../src/command/CommandFailure.ts"
 import { command } from "../../src/command/PetstoreCommand.ts"
 
 /** The variables that the command reads. It reads no others. */
@@ -25,7 +25,7 @@ export const runCommand = (env: Environment, args: ReadonlyArray<string>, input 
       Effect.provideService(Console.Console, own),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
       Effect.provideService(TerminalCapabilities.TerminalCapabilities, noTerminal),
-      Effect.provide(Layer.mergeAll(NodeServices.layer, stdio, errorsWithoutHelp)),
+      Effect.provide(Layer.mergeAll(NodeServices.layer, stdio, layerErrorPresenter)),
       Effect.exit
     )
     const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined

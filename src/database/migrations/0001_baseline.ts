@@ -34,8 +34,7 @@ export default [
   ) WITH (fillfactor = 50)`,
   // `COLLATE "C"` sorts the ids in the same order in every locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
-  // A rotated key has several secrets. Ended secrets are kept for 400 days, so that an operator can find the key of a
-  // leaked secret. If `is_ended` is set, the secret no longer works, even if `expires_at` is still in the future.
+  // A rotated key has several secrets. If `is_ended` is set, a secret no longer works, even before its `expires_at`.
   `CREATE TABLE api_key_secrets (
     hash bytea PRIMARY KEY,
     key_id text NOT NULL REFERENCES api_keys ON DELETE CASCADE,
