@@ -13,7 +13,6 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, {
-  /** Where the token comes from: the name of the setting, or the path of the file. */
   readonly source: string
   readonly token: Redacted.Redacted
 }>()("petstore/AdminToken") {
@@ -47,7 +46,6 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Makes the file inaccessible to other users. */
 const restrictMode = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
   const mode = (yield* fs.stat(file)).mode & 0o777
@@ -59,11 +57,11 @@ const restrictMode = Effect.fnUntraced(function*(file: string) {
   )
 })
 
-/** Creates `file` unless it exists. Processes that start together all use the token of the one that creates `file`. */
 const createFile = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
   if (yield* fs.exists(file)) return
-  // Write a temporary file, then link it to `file`. Linking is atomic, so no process reads half a token.
+  // Write a temporary file, then link it to `file`. Linking is atomic and never replaces `file`, so no process
+  // reads half a token, and processes that start together use the same token.
   const temporaryFile = `${file}.${yield* randomText(8)}`
   yield* fs.writeFileString(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`, { mode: 0o600 })
   yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(

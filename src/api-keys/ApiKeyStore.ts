@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** A secret's API key, and when the secret ends (epoch ms; 0: already, `Infinity`: never) and why (`endedBy`). */
+/** A secret's API key. The secret is rejected as `endedBy` from `endsAt` (epoch ms; 0: always, `Infinity`: never). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -14,7 +14,6 @@ export interface SecretHolder {
 const timeOf = (at: DateTime.Utc | Date | null): number =>
   at === null ? Infinity : DateTime.makeUnsafe(at).epochMilliseconds
 
-/** Returns the holder of a secret that works until `secretEndsAt` (`null`: as long as its key). */
 export const makeHolder = (
   { enabled, expiresAt, id, limits, plan, revokedAt }:
     & Pick<ApiKey, "enabled" | "id" | "limits" | "plan">
@@ -33,17 +32,14 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/**
- * Has no filter by `secretHash` or by the state `banned`. For these, `ApiKeys.list` first finds the ids of the possible
- * keys, and filters by `ids`.
- */
+/** `ApiKeys.list` turns `secretHash` and the state `banned` into `ids`, so a store does not filter by them. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
 /** The API key that a secret belongs to. `endsAt` is `null` for the key's current secret. */
-export interface SecretOrigin {
+export interface StoredSecret {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
 }
@@ -57,8 +53,8 @@ export interface SecretUse {
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** Former secrets end at this time, unless they already end earlier. `null` ends them at once. */
-  readonly formerEnd?: DateTime.Utc | null
+  /** The latest time at which the former secrets of the key end. `null` ends these secrets at once. */
+  readonly formerSecretsEndAt?: DateTime.Utc | null
   readonly auditEntry: Effect.Effect<void, ServiceUnavailable>
 }
 
@@ -84,9 +80,8 @@ export interface ApiKeyStore {
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Finds a secret's API key by the secret's hash, even if the secret no longer works. */
-  findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Maps hashes to API keys, including those of secrets that no longer work, so check `endsAt`. */
+  findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
+  /** The result includes secrets that no longer work, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
@@ -100,7 +95,7 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
-  const secrets = new Map<string, SecretOrigin & { readonly lastUsedAt: DateTime.Utc | null }>()
+  const secrets = new Map<string, StoredSecret & { readonly lastUsedAt: DateTime.Utc | null }>()
   const idempotencyKeys = new Map<string, string>()
   const workingSecrets = (id: string, now: DateTime.Utc) =>
     [...secrets.values()].filter(({ endsAt, keyId }) =>
@@ -122,11 +117,11 @@ export const memoryStore = Effect.gen(function*() {
       if (before === undefined) return undefined
       const changed = yield* Effect.fromResult(change(before, workingSecrets(id, now).length))
       if (changed === undefined) return before
-      const { auditEntry, formerEnd, key, secretHash } = changed
-      const end = formerEnd ?? now
-      for (const [secret, origin] of formerEnd === undefined ? [] : secrets) {
-        if (origin.keyId !== id || (origin.endsAt === null && secretHash === undefined)) continue
-        secrets.set(secret, { ...origin, endsAt: DateTime.min(origin.endsAt ?? end, end) })
+      const { auditEntry, formerSecretsEndAt, key, secretHash } = changed
+      const end = formerSecretsEndAt ?? now
+      for (const [secret, stored] of formerSecretsEndAt === undefined ? [] : secrets) {
+        if (stored.keyId !== id || (stored.endsAt === null && secretHash === undefined)) continue
+        secrets.set(secret, { ...stored, endsAt: DateTime.min(stored.endsAt ?? end, end) })
       }
       if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, lastUsedAt: null })
       keys.set(id, key)
@@ -153,29 +148,29 @@ export const memoryStore = Effect.gen(function*() {
           .toSorted((a, b) => a.endsAt.epochMilliseconds - b.endsAt.epochMilliseconds)
       ),
     findSecret: Effect.fnUntraced(function*(hash) {
-      for (const [secret, origin] of secrets) {
-        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return origin
+      for (const [secret, stored] of secrets) {
+        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return stored
       }
       return undefined
     }),
     findByHashes: (found) =>
       Effect.sync(() =>
         new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {
-          const origin = secrets.get(secret)
-          const key = origin && keys.get(origin.keyId)
+          const stored = secrets.get(secret)
+          const key = stored && keys.get(stored.keyId)
           if (key === undefined) return []
-          return [[secret, makeHolder(key, origin?.endsAt ?? null)]]
+          return [[secret, makeHolder(key, stored?.endsAt ?? null)]]
         }))
       ),
     recordUses: (uses) =>
       Effect.sync(() => {
         for (const [secret, { at, keyId }] of uses) {
-          const [key, origin] = [keys.get(keyId), secrets.get(secret)]
+          const [key, stored] = [keys.get(keyId), secrets.get(secret)]
           if (key === undefined) continue
           const lastUsedAt = DateTime.max(DateTime.makeUnsafe(at), key.createdAt)
           keys.set(keyId, { ...key, lastUsedAt: DateTime.max(lastUsedAt, key.lastUsedAt ?? lastUsedAt) })
-          if (origin === undefined) continue
-          secrets.set(secret, { ...origin, lastUsedAt: DateTime.max(lastUsedAt, origin.lastUsedAt ?? lastUsedAt) })
+          if (stored === undefined) continue
+          secrets.set(secret, { ...stored, lastUsedAt: DateTime.max(lastUsedAt, stored.lastUsedAt ?? lastUsedAt) })
         }
       })
   }

@@ -16,7 +16,6 @@ import { KeyUsage } from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
-  /** Only a search by `secretHash` returns `secret`, which says whether that secret works and when it ends. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }
@@ -30,8 +29,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
-   * The state `banned` selects otherwise active keys with a ban that began in the last hour, because no ban lasts
-   * longer. Some of these bans may have ended.
+   * The state `banned` selects active keys with a ban that began in the last hour, the maximum length of a ban. The
+   * ban may have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
@@ -43,7 +42,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 }>()("petstore/ApiKeys") {
-  /** In-memory services for tests. Secrets are stored in plain text. */
   static readonly layerMemory = Layer.effectContext(
     Effect.flatMap(memoryStore, (store) => make({ store, hash: identity }))
   ).pipe(Layer.provideMerge(Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)))
@@ -102,7 +100,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         if (!isMatch(ifMatch, before.version)) return yield* versionMismatch(before)
         if (before.revokedAt !== null) return yield* conflict(`Key ${id} is revoked.`)
         const result = yield* change(before, now, workingSecrets)
-        if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
+        if (result.formerSecretsEndAt === undefined && Equal.equals(result.key, before)) return undefined
         const key = { ...result.key, version: before.version + 1 }
         const after = { ...differences(key, before), ...details }
         return { ...result, key, auditEntry: audit.append(action, id, differences(before, key), after) }
@@ -169,15 +167,19 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace, ifMatch) {
       const secret = yield* newSecret
       const rotated = yield* changeKey("rotate", id, ifMatch, (key, now, workingSecrets) => {
-        const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
+        const formerSecretsEndAt = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
         if (hasEnded(key.expiresAt, now)) return conflict(`Key ${id} has expired.`)
-        if (formerEnd !== null && workingSecrets >= maxWorkingSecrets) {
+        if (formerSecretsEndAt !== null && workingSecrets >= maxWorkingSecrets) {
           return conflict(
             `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
               "the key without a grace period, which revokes them all at once."
           )
         }
-        return Result.succeed({ key: { ...key, hint: hintOf(secret) }, secretHash: hashSecret(secret), formerEnd })
+        return Result.succeed({
+          key: { ...key, hint: hintOf(secret) },
+          secretHash: hashSecret(secret),
+          formerSecretsEndAt
+        })
       }, { gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) })
       return { ...rotated, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
@@ -185,7 +187,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     endFormerSecrets: Effect.fn("ApiKeys.endFormerSecrets")((id, ifMatch) =>
       Effect.asVoid(
         changeKey("end-former", id, ifMatch, (key, _, workingSecrets) =>
-          Result.succeed({ key, ...workingSecrets > 1 && { formerEnd: null } }))
+          Result.succeed({ key, ...workingSecrets > 1 && { formerSecretsEndAt: null } }))
       )
     ),
 

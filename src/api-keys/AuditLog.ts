@@ -29,7 +29,6 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Runs an effect once the open transaction commits, or at once without a transaction. */
   afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }

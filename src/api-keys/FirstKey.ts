@@ -5,7 +5,6 @@ import { localUrl } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
-/** On the first start with the embedded database, issues a key and prints it in a `curl` command to paste. */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return

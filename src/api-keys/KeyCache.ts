@@ -7,11 +7,13 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
-/** With the default waits for a slot, for Redis and for the operation's statement, keeps a response within 6 s. */
+/**
+ * The longest waits of a request add up to 6 s: this lookup, a slot (`ConcurrencyLimit.ts`), Redis (the default
+ * `REDIS_TIMEOUT_MS`) and the operation's statement (`callTimeout`).
+ */
 const lookupTimeout = Duration.millis(1_750)
-/** Using an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)
-/** The result of a longer refresh would be stale. */
+/** A longer refresh would read entries that have already expired. */
 const refreshTimeout = lease
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)
@@ -29,10 +31,7 @@ export interface Entry extends SecretHolder {
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /**
-   * Counts the key changes that this process tries. If the count grows during a lookup, the lookup's result may be
-   * stale and is not cached.
-   */
+  /** Incremented by `evict`. A lookup running at that time may have read a stale key, so its result is not cached. */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
@@ -43,7 +42,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       generationAtStart = generation
       readAt = clock.monotonicTimeNanosUnsafe()
       holders = yield* store.findByHashes(hashes)
-      // Read again if the result is too old, after a stall of the database or a pause of this process.
+      // Read again if the statement took longer than `lease`: the database stalled, or this process was paused.
     } while (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos)
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
@@ -69,11 +68,11 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   })
 
   const aging = new Set<string>()
-  const isAging = yield* Latch.make()
+  const hasAging = yield* Latch.make()
   const refresh = Effect.gen(function*() {
-    yield* isAging.await
+    yield* hasAging.await
     yield* Effect.sleep(refreshInterval)
-    isAging.closeUnsafe()
+    hasAging.closeUnsafe()
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
       // Ignore a failed refresh. If the entry expires, the next request looks the key up and reports any error.
@@ -92,14 +91,13 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     if (age >= leaseNanos) return undefined
     if (age >= refreshAgeNanos && !aging.has(hash)) {
       aging.add(hash)
-      isAging.openUnsafe()
+      hasAging.openUnsafe()
     }
     return entry
   }
   return {
     peek,
     get: (hash: string): Effect.Effect<Entry | undefined, ServiceUnavailable> => lookUp(hash),
-    /** Records the minute of a use, which is the resolution of a stored use. Returns whether the minute is new. */
     recordMinute: (entry: Entry, minute: number): boolean => {
       const isNew = entry.recordedMinute !== minute
       entry.recordedMinute = minute

@@ -21,7 +21,6 @@ export const resolutions = {
 
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  /** Returns intervals, oldest first, including expired ones that are not deleted yet. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(
     selection: {
@@ -49,7 +48,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    // Enough for 1,000 keys in a database outage of 100 minutes: each key in use adds one entry a minute.
+    // In a database outage, each key in use adds one entry a minute, so 1,000 keys reach the maximum in 100 minutes.
     maxPending: 100_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     // If a write fails although it was committed, its retry counts the same requests twice.

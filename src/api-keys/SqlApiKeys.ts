@@ -85,8 +85,8 @@ const keyStore = Effect.gen(function*() {
       )),
 
     findSecret: (sha256, now) => {
-      // If a secret was ended at once, `expires_at` is from the clock of the process that ended it, which may be ahead.
-      // Return at most `now`, so that `endsAt` is not in the future.
+      // If `is_ended`, `expires_at` is from the clock of the process that ended the secret, which may be ahead. `LEAST`
+      // keeps `endsAt` out of the future.
       const origin = sql`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"
@@ -121,19 +121,19 @@ const keyStore = Effect.gen(function*() {
         const locked = sql`SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         const [before] = yield* Rows.decode("api_keys", KeyRow, locked)
         if (before === undefined) return Result.succeed(undefined)
-        // Count secrets in a second statement, after the lock is held. The snapshot of the statement that waited for
-        // the lock can miss a rotation that was committed meanwhile.
+        // Count secrets in a second statement. The first one's snapshot is older than its wait for the lock, so it can
+        // miss a rotation that was committed during the wait.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${toDate(now)})`
         const result = change(before, working.length)
         if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
-        const { auditEntry, formerEnd, key, secretHash } = result.success
-        if (formerEnd !== undefined) {
+        const { auditEntry, formerSecretsEndAt, key, secretHash } = result.success
+        if (formerSecretsEndAt !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
-              expires_at = LEAST(expires_at, ${toDate(formerEnd ?? now)}),
-              is_ended = is_ended OR ${formerEnd === null}
+              expires_at = LEAST(expires_at, ${toDate(formerSecretsEndAt ?? now)}),
+              is_ended = is_ended OR ${formerSecretsEndAt === null}
             WHERE key_id = ${id} AND (expires_at IS NOT NULL OR ${secretHash !== undefined})`
         }
         if (secretHash !== undefined) {

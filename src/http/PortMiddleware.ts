@@ -6,7 +6,7 @@ import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Typ
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
-import { forwarded, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
+import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
 import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
@@ -69,7 +69,7 @@ export const layer = (hooks: PortHooks) =>
     Effect.gen(function*() {
       const shutdown = yield* GracefulShutdown
       const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
-      const forward = forwarded(hooks.trustedProxies)
+      const forward = applyForwardedFor(hooks.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext, response: Response) => {
         const own = addRequiredHeaders(head, response)

@@ -3,20 +3,20 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
 import { SettledIds } from "./SettledIds.ts"
 
-/** About 80 MB, if names have a typical length. */
+/** About 80 MB of memory, if the names have a typical length. */
 export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
 const maxCachedNameLength = 100
-/** A page lookup gives up after visiting this many cached pets. For a rare status, the database's index is faster. */
+/** A page lookup stops at this many cached pets and reads the database, whose index finds a rare status faster. */
 const maxVisits = 1_000
 
 /**
- * Caches pets and gaps (ranges of ids without a pet), so that finding a pet or a full page needs no database. The
+ * Caches pets and gaps (ranges of ids without a pet). A cached pet, or a full page of cached pets, needs no SQL. The
  * service never changes a pet. A change made in SQL becomes visible within `lifetimeMs` (`PET_CACHE_SECONDS`).
  *
- * A pet is stored at index `id % maxPets` and replaces the pet there. Ids are numbers, which are faster than bigints,
- * so pets with ids over 2^53 - 1 are not cached.
+ * Each pet is stored at index `id % maxPets` and replaces the previous pet at this index. Cached ids are numbers,
+ * which are faster than bigints, so pets with ids over 2^53 - 1 are not cached.
  */
 export class PetCache {
   readonly #nowMs: () => number
@@ -25,10 +25,7 @@ export class PetCache {
   readonly #ids = new Float64Array(maxPets).fill(NaN)
   /** `#readAt[i]` is the time, in milliseconds, at which the SQL statement that read `#pets[i]` started. */
   readonly #readAt = new Float64Array(maxPets)
-  /**
-   * The gaps. Each key is the id before a gap, and `next` is the id after it. `readAt` is when the statement that found
-   * the gap started.
-   */
+  /** Maps the id before a gap to `next`, the id after the gap. The statement that found the gap started at `readAt`. */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 
@@ -39,9 +36,8 @@ export class PetCache {
   }
 
   /**
-   * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. For
-   * an unfiltered page in ascending order, also pass the page's `after`: the ids missing from the page are then cached
-   * as gaps.
+   * Call before a statement that reads pets, then pass the pets to the returned function, which caches them. For an
+   * unfiltered page, also pass the page's `after`: the function then caches the gaps between the pets, too.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -11,7 +11,6 @@ const fields = Object.entries(columns)
 
 export const insertedColumns = ["id", ...fields.map(([, [column]]) => `"${column}"`)].join()
 
-/** SQL expressions for the values of `insertedColumns`, from the columns `id` and `pet` (JSON). */
 export const insertedValues = ["id", ...fields.map(([field, [, type]]) => `("pet"->>'${field}')::${type}`)].join()
 
 /** Reads pets as one row with an array for each field, which decodes faster than many rows. */

@@ -1,8 +1,7 @@
 /**
- * Creates pets on PostgreSQL. Up to 250 concurrent creates share a statement and its commit. Each process runs one
- * INSERT at a time, so its pets become visible in ascending order of ids. `ON CONFLICT` claims idempotency keys, and
- * also finds keys that other processes commit while the statement runs. All statements claim keys in the same order, so
- * they cannot deadlock.
+ * Creates pets on PostgreSQL. Up to 250 concurrent creates share one statement and its commit. Each process runs one
+ * INSERT at a time, so its pets become visible in ascending order of ids. All statements insert idempotency keys in the
+ * same order, so statements of several processes cannot deadlock.
  */
 import { Clock, Duration, Effect, type Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,7 +21,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash of the earlier pet, if this idempotency key was used with a different one. */
+  /** The hash of the pet that the idempotency key created earlier, if that pet differs from the new one. */
   readonly otherHash?: unknown
 }
 
@@ -35,13 +34,13 @@ export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   // Assigns ids before the INSERT: RETURNING has no fixed order, so its ids could not be matched with the pets. The
   // subselect looks up the sequence once per statement, not once per row.
-  const withAdded = (creates: ReadonlyArray<Create>) =>
+  const withCreates = (creates: ReadonlyArray<Create>) =>
     sql`
-      WITH added AS MATERIALIZED (
-        SELECT nextval((SELECT pg_get_serial_sequence('"pets"', 'id')::regclass)) AS id, nth, asked->0 AS "pet",
-          asked->>1 AS owner, asked->>2 AS key, decode(asked->>3, 'hex') AS request
+      WITH creates AS MATERIALIZED (
+        SELECT nextval((SELECT pg_get_serial_sequence('"pets"', 'id')::regclass)) AS id, index, item->0 AS "pet",
+          item->>1 AS owner, item->>2 AS key, decode(item->>3, 'hex') AS request
         FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
-          WITH ORDINALITY AS elements (asked, nth)
+          WITH ORDINALITY AS elements (item, index)
       )`
   const insertFrom = sql.literal(
     `INSERT INTO "pets" (${insertedColumns}) OVERRIDING SYSTEM VALUE SELECT ${insertedValues} FROM`
@@ -49,35 +48,34 @@ export const make = Effect.gen(function*() {
 
   const insertPets = (creates: ReadonlyArray<Create>) =>
     sql<CreatedRow>`
-      ${withAdded(creates)}, inserted AS (${insertFrom} added)
-      SELECT id FROM added ORDER BY nth`
+      ${withCreates(creates)}, inserted AS (${insertFrom} creates)
+      SELECT id FROM creates ORDER BY index`
 
   /**
-   * If the idempotency key is already stored and has not expired, DO UPDATE changes nothing, but makes RETURNING
-   * include the stored row. A SELECT could miss a row that another process has just committed. The price is that each
-   * replay uses up one pet id.
+   * For a stored idempotency key that has not expired, DO UPDATE keeps the values, but makes RETURNING include the row.
+   * A SELECT could miss a row that another process commits while the statement runs. Each replay uses up one pet id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
       // Compare with this process's clock, not PostgreSQL's, because `expires_at` is also from a process's clock.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
-        ${withAdded(creates)}, claimed AS (
+        ${withCreates(creates)}, claimed AS (
           INSERT INTO idempotency_keys AS existing (owner, key, request, pet_id, expires_at)
           SELECT owner, key, request, id, ${new Date(nowMs + Duration.toMillis(idempotencyKeyLifetime))}::timestamptz
-          FROM added WHERE key IS NOT NULL ORDER BY owner COLLATE "C", key COLLATE "C"
+          FROM creates WHERE key IS NOT NULL ORDER BY owner COLLATE "C", key COLLATE "C"
           ON CONFLICT (owner, key) DO UPDATE SET
             request = CASE WHEN ${expired} THEN excluded.request ELSE existing.request END,
             pet_id = CASE WHEN ${expired} THEN excluded.pet_id ELSE existing.pet_id END,
             expires_at = CASE WHEN ${expired} THEN excluded.expires_at ELSE existing.expires_at END
           RETURNING owner, key, request, pet_id
         ), decided AS MATERIALIZED (
-          SELECT added.*, claimed.request AS claimed_request, claimed.pet_id
-          FROM added LEFT JOIN claimed ON claimed.owner = added.owner AND claimed.key = added.key
+          SELECT creates.*, claimed.request AS claimed_request, claimed.pet_id
+          FROM creates LEFT JOIN claimed ON claimed.owner = creates.owner AND claimed.key = creates.key
         ), inserted AS (${insertFrom} decided WHERE key IS NULL OR pet_id = id)
         SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isReplay",
           encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
-        FROM decided ORDER BY nth`
+        FROM decided ORDER BY index`
     })
 
   /** In a batch, runs only the first create of each idempotency key. Later ones replay its result, or are rejected. */

@@ -9,13 +9,12 @@ export interface Selection {
   readonly after?: bigint | undefined
 }
 
-/** Pass `next` as `after` to read the next page. The last page has no `next`. */
 export interface Page {
   readonly pets: ReadonlyArray<Pet>
   readonly next?: bigint
 }
 
-/** Pass up to `limit + 1` pets. The extra pet only shows that a next page exists. */
+/** If there is a next page, `found` also contains the first pet of the next page. */
 export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   const { items, last } = cutPage(found, limit)
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
@@ -38,7 +37,6 @@ export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): 
 }
 
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Returns the pets of a page in ascending order of their ids. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**

@@ -8,21 +8,17 @@ interface FoundId {
 const none: FoundId = { id: 0, readAtMs: -Infinity }
 
 /**
- * Finds an id below which no transaction can still insert a pet, so that gaps below it can be cached. Ids come from an
- * ascending sequence, and each transaction locks the table for writing before it takes an id. Once a pet is visible,
- * only the transactions that hold such a lock at that moment can insert lower ids. When all of them have ended, the id
- * is settled.
+ * Finds settled ids: no transaction can still insert a pet below a settled id, so gaps below it can be cached. Ids come
+ * from an ascending sequence, and a transaction locks the table for writing before it takes an id. So once a pet is
+ * visible, only the transactions that hold this lock at that moment can insert lower ids. When these transactions have
+ * ended, the pet's id is settled.
  */
 export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id found since the last check that follows a gap. */
   #unchecked = none
-  /**
-   * Only `writers`, the transactions that held the table lock at the last check, can still insert ids below `found.id`.
-   * When all of them have ended, the id is settled.
-   */
+  /** `writers` held the table lock at the last check. When all these transactions have ended, `found.id` is settled. */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -40,8 +36,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins a check whether any open transaction can still fill the known gaps, or returns `undefined` if none is due.
-   * Then read which transactions hold the table lock, and pass them to the returned function.
+   * Begins a check, or returns `undefined` if no check is due. After this call, read which transactions hold the table
+   * lock, and pass these `writers` to the returned function.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
@@ -50,7 +46,7 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // If another check has finished meanwhile, ignore this result. The other check's `writers` may be newer.
+      // If another check has finished since this check began, ignore this one: the other `writers` may be newer.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

@@ -18,10 +18,9 @@ const make = Effect.gen(function*() {
   const lifetime = Duration.seconds(yield* Settings.petCacheSeconds.config)
   const cache = new PetCache(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
 
-  /** `condition` can also be followed by an order and a limit. */
-  const readPets = (condition: Fragment) =>
+  const readPets = (selection: Fragment) =>
     sql<Arrays>`
-      SELECT ${sql.literal(arrays)} FROM (SELECT * FROM "pets" WHERE ${condition}) AS "pet" HAVING count(*) > 0`
+      SELECT ${sql.literal(arrays)} FROM (SELECT * FROM "pets" WHERE ${selection}) AS "pet" HAVING count(*) > 0`
 
   const findById = yield* StatementBatcher.read({
     name: "PetRepository.find",
@@ -55,7 +54,7 @@ const make = Effect.gen(function*() {
 
   const findPage = yield* StatementBatcher.read({
     name: "PetRepository.list",
-    // Bounds memory: the names in 8 pages of up to 101 pets take up to 3.3 MB (1,000 characters of 4 bytes each).
+    // Bounds memory: 8 pages of 101 pets, with names of 1,000 characters of 4 bytes, take about 3.2 MB.
     size: 8,
     // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {

@@ -31,10 +31,10 @@ export const clientAddress = addressAs(NetAddress.formatIp)
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * Middleware for requests of trusted proxies. Sets `remoteAddress` to the last address in `X-Forwarded-For` that is not
- * a trusted proxy, or to the first if all are. A client can forge the addresses before that one.
+ * For requests from trusted proxies, sets `remoteAddress` to the last address in `X-Forwarded-For` that is not a
+ * trusted proxy. Clients can forge all earlier addresses. If all addresses are trusted proxies, uses the first one.
  */
-export const forwarded = (trustedProxies: TrustedProxies) =>
+export const applyForwardedFor = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {

@@ -41,7 +41,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // Write counts every 500 ms. If all are written within 500 ms, a crash loses at most the last second of counts.
+    // A crash loses at most the last second of counts, provided that a write takes at most 500 ms.
     interval: "500 millis",
     write: save
   })

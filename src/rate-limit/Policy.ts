@@ -41,7 +41,7 @@ export type State = typeof State.Type
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that sends one request at a time and obeys `Retry-After` gets at most two rejections a minute. */
+  /** Higher than the two rejections a minute of a client that sends one request at a time and obeys `Retry-After`. */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,

@@ -55,7 +55,6 @@ export const make = (
   }
 }
 
-/** Bounds the memory for addresses, because one client can use any number of addresses. */
 const maxAddresses = 100_000
 
 const maxCheckedPerTurn = 10_000
@@ -63,8 +62,8 @@ const maxCheckedPerTurn = 10_000
 const none: Policy.State = {}
 
 /**
- * The rate-limit states of callers, in memory. An LRU cache limits the number of addresses. Once a minute, states
- * without further effect are deleted.
+ * The rate-limit states of callers, in memory. Addresses are in an LRU cache, because one client can use any number of
+ * addresses. Once a minute, states without further effect are deleted.
  */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock
@@ -87,7 +86,6 @@ export const makeStates = Effect.gen(function*() {
     get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     set(caller: Caller, state: Policy.State): void {
       if (isKey(caller)) return void keys.set(caller, state)
-      // Delete and insert the address again, so that the map is ordered by last use, the oldest first.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

@@ -14,9 +14,9 @@ import type { Command, Reply } from "./RedisScript.ts"
 /** Count timeouts in timer ticks, not in clock time. A pause of this process stops the ticks and causes no timeout. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Probes wait this much longer than `REDIS_TIMEOUT_MS`, so that `socketTimeout` closes a half-open socket first. */
-const probeTimeout = Duration.seconds(5)
-const nobody: Caller = "key:probe"
+/** Added to `REDIS_TIMEOUT_MS` for probes: `socketTimeout` (`RedisClient.ts`) must close a half-open socket first. */
+const extraProbeTimeout = Duration.seconds(5)
+const probeCaller: Caller = "key:probe"
 
 const durations = histogramOfSeconds(
   "rate_limit_redis_duration",
@@ -30,10 +30,7 @@ const fallback = gauge(
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/**
- * Whether the error concerns only this command, so that Redis still counts as up. For example, "Cannot find node"
- * occurs while a cluster slot moves.
- */
+/** Command errors do not open the breaker. For example, "Cannot find node" occurs while a cluster slot moves. */
 const isCommandError = (error: unknown): boolean =>
   error instanceof ErrorReply && !isServerError.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")
@@ -85,7 +82,7 @@ export const make = Effect.gen(function*() {
 
   // Hot path: one timer checks all commands in flight for timeouts, instead of one timer per command.
   const inFlight = new Set<InFlight>()
-  const isBusy = yield* Latch.make()
+  const hasWork = yield* Latch.make()
   let ticks = 0
   let probes = 0
 
@@ -93,10 +90,10 @@ export const make = Effect.gen(function*() {
     Effect.suspend(() => {
       const lateAtTick = ticks + ticksPerTimeout
       probes++
-      isBusy.openUnsafe()
+      hasWork.openUnsafe()
       return Effect.tryPromise(() => client.run(caller, { verb: "probe" })).pipe(
         Effect.tapError(({ cause }) => reportDown(unnamedServer, cause)),
-        Effect.timeout(Duration.sum(timeout, probeTimeout)),
+        Effect.timeout(Duration.sum(timeout, extraProbeTimeout)),
         Effect.filterOrFail(() => ticks < lateAtTick),
         Effect.ensuring(Effect.sync(() => probes--))
       )
@@ -107,7 +104,7 @@ export const make = Effect.gen(function*() {
   const setDown = (server: string, caller: Caller, cause: unknown): void => {
     if (down.has(server)) return
     down.add(server)
-    // Fail the commands in flight too. A later reply would lack the requests that this process counts from now on.
+    // Fail the commands in flight too: a late reply would overwrite counts that this process has made in memory.
     for (const command of inFlight) if (command.server === server) fail(command, cause)
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
@@ -128,16 +125,16 @@ export const make = Effect.gen(function*() {
       if (command.lateAtTick > ticks) break
       fail(command, new Error("Redis did not reply in time"))
     }
-    if (inFlight.size + probes === 0) isBusy.closeUnsafe()
+    if (inFlight.size + probes === 0) hasWork.closeUnsafe()
   })
   yield* Effect.forkScoped(
-    Effect.forever(Effect.andThen(isBusy.await, Effect.delay(tick, Duration.divideUnsafe(timeout, ticksPerTimeout))))
+    Effect.forever(Effect.andThen(hasWork.await, Effect.delay(tick, Duration.divideUnsafe(timeout, ticksPerTimeout))))
   )
 
   const connected = client.connect.pipe(
     Effect.tapError(({ cause }) => reportDown(unnamedServer, cause)),
     Effect.retry(Schedule.spaced(probeInterval)),
-    Effect.andThen(recover(unnamedServer, nobody))
+    Effect.andThen(recover(unnamedServer, probeCaller))
   )
   const first = yield* Effect.forkScoped(connected)
   // At startup, wait up to one second for Redis, so that even the first requests are counted there.
@@ -152,10 +149,9 @@ export const make = Effect.gen(function*() {
       if (down.has(server)) return onFailure()
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
-      isBusy.openUnsafe()
+      hasWork.openUnsafe()
       client.run(caller, command)
         .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
-        // Without this handler, a defect would be an unhandled rejection, which ends the process.
         .catch((defect: unknown) => {
           const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
           fork(Effect.andThen(report, Effect.sync(onFailure)))

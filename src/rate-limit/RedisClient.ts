@@ -7,7 +7,7 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** Placeholder for the name of the only master (single server or Sentinel), or of a cluster master not known yet. */
+/** Placeholder name for the only master (single server or Sentinel), or for a cluster master that is not known yet. */
 export const unnamedServer = "Redis"
 
 const maxCloseTime = "2 seconds"

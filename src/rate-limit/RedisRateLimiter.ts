@@ -10,7 +10,7 @@ import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
-/** A batch is one run of a Lua script, which blocks Redis. The maximum keeps that run short. */
+/** Keeps each run of the Lua script short, because a running script blocks Redis. */
 const maxCallsPerBatch = 128
 
 const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
@@ -84,7 +84,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // The call stays in its batch if the client disconnects, so the request still counts against the limits.
+    // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )

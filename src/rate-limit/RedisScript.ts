@@ -16,8 +16,8 @@ export type Command =
   | { readonly verb: "peek" | "unban" | "probe" }
 
 /**
- * `state` is the state before the command. `Policy.decide` repeats the script's rules on it, and one suite runs on
- * both (`test/rate-limit/RateLimiter.test.ts`).
+ * `state` is the state before the command, from which `Policy.decide` repeats the script's decisions.
+ * `test/rate-limit/RateLimiter.test.ts` tests both.
  */
 export interface Reply {
   readonly now: number
@@ -32,7 +32,7 @@ const readReply = (reply: unknown): Reply => {
   return { now: at(0), state }
 }
 
-/** Keeps each state an extra day, so that Redis deletes no open window or ban if its clock is ahead for a while. */
+/** Keeps each state an extra day: while Redis's clock is up to a day ahead, no open window or ban is deleted. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

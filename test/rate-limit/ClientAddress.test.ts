@@ -2,13 +2,13 @@ import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { trustedProxies } from "../../src/config/SettingForms.ts"
-import { clientNetwork, forwarded as forwardedBy } from "../../src/rate-limit/ClientAddress.ts"
+import { applyForwardedFor, clientNetwork } from "../../src/rate-limit/ClientAddress.ts"
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
 const clientOf = (peer: string, forwarded: string | undefined) =>
   Effect.gen(function*() {
-    const forward = forwardedBy(yield* trustedProxies.config)
+    const forward = applyForwardedFor(yield* trustedProxies.config)
     const headers = new Headers(forwarded === undefined ? {} : { "x-forwarded-for": forwarded })
     const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
       .modify({ remoteAddress: Option.some(peer), peerAddress: Option.some(peer) })
