@@ -15,7 +15,7 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Metrics label all other methods `_OTHER`, so that clients cannot create many time series. */
+/** Metrics label methods outside this set `_OTHER`, so that clients cannot add many time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
@@ -33,7 +33,7 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-/** Describes the error. The message of a 400 names the invalid fields. */
+/** Extracts the names of invalid fields from the message of a 400. */
 const describeError = ({ code, message, status }: ApiError): { error: string; fields?: string } => {
   const fields = status === 400
     ? message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)

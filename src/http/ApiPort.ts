@@ -38,10 +38,6 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/**
- * Hooks of the API port: charge the client's address if no key was charged, add headers, and write the access log.
- * `pages` are the paths of the port's documents.
- */
 export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
@@ -92,7 +88,7 @@ export const makeHooks = Effect.fnUntraced(
         context.charged.to === "key"
           ? send(head, context, context.charged.decision, response)
           : chargeAndSend(head, context, response),
-      // Charge early disconnects too, so that a client cannot cause unlimited lookups of API keys.
+      // Charge interrupted requests too, so that they cannot cause unlimited lookups of API keys.
       abort: (head, context) =>
         Effect.andThen(
           context.charged.to === "address" ? chargeAddress(head, false) : Effect.void,

@@ -8,7 +8,6 @@ import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { recordError, RequestContext } from "./RequestContext.ts"
 import { bearerOf, headerOf } from "./RequestHead.ts"
 
-/** Returns a 401 whose message names what the client sent instead of an API key. */
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
   if (secret !== undefined) {
@@ -26,7 +25,7 @@ const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: stri
 
 type Rejection = MissingApiKey | InvalidApiKey | ServiceUnavailable
 
-/** Hot path: avoids `Effect.gen` (docs/performance.md). */
+/** No `Effect.gen` on the hot path (docs/performance.md). */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {

@@ -42,7 +42,7 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
       return { plain: makeResponses(plain, document), compressed: makeResponses(compressed, document, "gzip") }
     })
     const cached = yield* Effect.cachedWithTTL(made, (exit) => Exit.isSuccess(exit) ? Infinity : 0)
-    // Finish rendering even if the client disconnects, because `cached` discards the work if no caller waits for it.
+    // Finish even if the client disconnects, because `cachedWithTTL` abandons work that no caller waits for.
     const responses = Effect.uninterruptible(cached)
     yield* router.add(
       "GET",

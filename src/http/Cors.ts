@@ -3,7 +3,6 @@ import { exposedHeaders } from "../api/ResponseHeaders.ts"
 /** The request headers that CORS allows. Effect's clients and tracing libraries add the last three. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
-/** Returns a function that makes the CORS headers of a response. `allow` lists the methods of the requested path. */
 export const makeCorsHeaders =
   (origins: ReadonlySet<string>) =>
   (method: string, origin: string | undefined, allow = ""): Readonly<Record<string, string>> | undefined => {

@@ -31,7 +31,7 @@ const ofMissingRoute = (
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
-    // The path and the method exist, so the router must have failed to decode the percent-encoding.
+    // The route exists, so the router must have failed to decode the path's percent-encoding.
     ? make(context, new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(context, new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), {
       allow
@@ -39,8 +39,8 @@ const ofMissingRoute = (
 }
 
 /**
- * Responds to what HttpApi does not encode: an API error of `headError` or `/readyz` gets its own status, and a missing
- * route 404, 405, 400 or 204. All else, even an API error as a defect, is a logged 500.
+ * Responds to failures outside HttpApi. API errors of `headError` and `/readyz` keep their status, and missing routes
+ * get 404, 405, 400 or 204. Other failures and all defects are a logged 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
@@ -49,7 +49,7 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-  // Close the connection, because the bytes after a faulty head may belong to it.
+  // Close the connection: the bytes after a faulty head may not be a new request.
   if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, context, routesAt))

@@ -14,7 +14,6 @@ import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** Supplied by each port: its routes, trusted proxies and allowed hosts, and hooks that finish or abort a request. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
@@ -35,7 +34,7 @@ export class GracefulShutdown
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
+/** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` makes two copies (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
     headers
@@ -52,7 +51,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // Node reports no path with an unknown method, so name the methods of all paths.
+    // Node reports an unknown method without its path, so list the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const response = error.status === 405
@@ -91,8 +90,8 @@ export const layer = (hooks: PortHooks) =>
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
-          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). Safe: the server or the test
-          // that provides the request restores the fiber's context.
+          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). `setContext` is safe:
+          // Effect's server and tests restore the context afterwards.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
             Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })
@@ -109,7 +108,7 @@ export const layer = (hooks: PortHooks) =>
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
           })
-          // `finish` can have a defect too.
+          // Respond 500 to a defect of `finish` too.
           return Effect.catchDefect(
             responded,
             (defect) => ErrorResponses.responseOf(Cause.die(defect), request, context, hooks.routesAt)

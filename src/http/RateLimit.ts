@@ -1,4 +1,3 @@
-/** Charges requests to API keys and client addresses, and shows the limits in headers and rejections. */
 import { Context, Duration, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { AuditLog } from "../api-keys/AuditLog.ts"
@@ -13,7 +12,6 @@ import { type Decision, mostRestrictive, type Window } from "../rate-limit/Polic
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { RequestContext } from "./RequestContext.ts"
 
-/** The kind of caller whose limits a response shows. */
 type LimitScope = "key" | "address"
 
 const decisions = byAttributes(
@@ -33,7 +31,7 @@ const countDecision = (decision: Decision, plan: Plan | "none", context: Context
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
-/** Hot path: avoids `Effect.gen` (docs/performance.md). */
+/** No `Effect.gen` on the hot path (docs/performance.md). */
 export const layer = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
@@ -61,8 +59,8 @@ export const layer = Layer.effect(
 )
 
 /**
- * Charges the client's address for a request that has no valid key or reached no operation. This also limits guessing
- * of keys. If `isFree`, only reads the limits, and allows the request.
+ * Charges the client's address for a request that charged no API key, which also limits guessing of keys. If `isFree`,
+ * only reads the limits, and allows the request.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   isFree
@@ -85,9 +83,6 @@ export const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned
   })
 }
 
-/**
- * During a ban, the limit per minute is shown with zero remaining requests, and with the end of the ban as its reset.
- */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 

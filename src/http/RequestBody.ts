@@ -1,7 +1,3 @@
-/**
- * Reads a body, and checks that it is UTF-8 JSON within the size limit, without deep nesting, duplicate names or
- * `__proto__`.
- */
 import { Effect, Layer, Result } from "effect"
 import { type Headers, HttpServerRequest } from "effect/http"
 import {
@@ -73,7 +69,7 @@ const describeFault = (message: string, text: string): string => {
   return cause + position
 }
 
-/** V8's message for an unexpected token has no position, so bisects for the shortest prefix with that fault. */
+/** Bisects for the shortest prefix with this fault: V8's message for an unexpected token has no position. */
 const positionOfUnexpected = (text: string, start: number, end: number): number => {
   if (end - start < 2) return start
   const middle = (start + end) >> 1
@@ -106,16 +102,16 @@ const expectedOfNames = (text: string): string | undefined => {
 const noBytes = new Uint8Array()
 
 /**
- * Reads the bytes of Node's request. `HttpServerRequest.arrayBuffer` would create a cache, a stream and a fiber, for
- * 10 % of the CPU of a create (docs/performance.md). `read` still uses it for bodies that wait for `100 Continue`.
+ * Hot path: `HttpServerRequest.arrayBuffer` would create a cache, a stream and a fiber, which takes 20 µs of a create
+ * (docs/performance.md). `read` uses `arrayBuffer` for requests with `Expect`, to send `100 Continue`.
  */
 const readNodeRequest = (source: NodeRequest) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
     let body: Uint8Array = noBytes
     source.on("data", (chunk: Uint8Array) => {
-      // Over the limit, discard further chunks until the response closes the connection.
+      // Discard chunks over the limit until the 413 closes the connection.
       if (body.length > requestLimits.bodyBytes) return
-      // Rare: `OrderedServer` emits one chunk. Avoids `Buffer`: the client package has no Node types.
+      // `Buffer` has no type in the client package. Rare: `OrderedServer` emits one chunk.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > requestLimits.bodyBytes) resume(Effect.fail(new PayloadTooLarge()))
     })
@@ -150,7 +146,7 @@ const check = (request: HttpServerRequest.HttpServerRequest) =>
       if (expected !== undefined) {
         return Effect.fail(new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` }))
       }
-      // HttpApi reads this text, as long as no middleware replaces the request. `Object.create(request, …)` would make
+      // HttpApi reads `text` from this request, which no middleware may replace. `Object.create(request, …)` would make
       // all requests 1.4 times as expensive, because V8 turns the request into a prototype.
       Object.defineProperty(request, "text", { value: Effect.succeed(text) })
       return Effect.void

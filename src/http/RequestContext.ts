@@ -1,11 +1,10 @@
-/** Data that middleware records about a request, for the response headers and the access log. */
 import { Context, Effect } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** The caller to charge: the API key once `RateLimit` has run, else the client's address when a response is ready. */
+/** `RateLimit` sets `key` when it charges the API key. Else, `ApiPort` charges the client's address at the end. */
 type Charged = { readonly to: "address" } | { readonly to: "key"; readonly decision: Decision }
 
 export interface RequestContext {
@@ -15,19 +14,17 @@ export interface RequestContext {
    */
   readonly requestId: string
   readonly startedAtNs: bigint
-  /** Set if traces are exported. */
   traceId?: string
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
-  /** Why an API key was rejected, its id, and the client's address. Only for the access log. */
+  /** Details of a rejected API key, only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
   charged: Charged
-  /** The error that the response describes. */
   error?: ApiError
 }
 
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
-  // Do not use an id that contains a secret: `redactSecrets` puts `…` there, which the pattern rejects.
+  // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
   requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
     ? sentId
     : crypto.randomUUID(),
@@ -35,7 +32,7 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): Reques
   charged: { to: "address" }
 })
 
-/** `PortMiddleware` provides a new context to every request. The default context is frozen. */
+/** `PortMiddleware` provides a new context to every request. The shared default is frozen. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The part of Node's `IncomingMessage` that is used here. Tests without a server have no `IncomingMessage`. */
+/** The used members of Node's `IncomingMessage`. Requests of in-process tests have no `IncomingMessage`. */
 export interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
@@ -61,7 +61,7 @@ export const headError = (
   if (rawHeaders.length > 2 * Errors.requestLimits.headerFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling: a proxy may disagree on where the body of such a request ends (RFC 9112 §6.1, §6.3).
+  // Prevent request smuggling by faulty framing: proxies may disagree on the body's end (RFC 9112 §6.1, §6.3).
   const { "transfer-encoding": transfer } = headers
   if (transfer !== undefined && (httpVersion === "1.0" || !/(?:^|,)\s*chunked$/i.test(String(transfer)))) {
     return faultyFraming

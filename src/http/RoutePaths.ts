@@ -24,8 +24,8 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly endpoint?: HttpApiEndpoint.Top | undefined }
 
 /**
- * Returns a function that finds a URL's methods, and its endpoint for `method`, or its only endpoint for any method.
- * `pages` are GET paths outside the contract. `*`, as in `OPTIONS *`, allows all methods of the contract.
+ * Returns a function that finds a URL's methods and endpoint. If the URL has one endpoint, `method` is ignored. `pages`
+ * are GET paths outside the contract. The URL `*`, as in `OPTIONS *`, matches all endpoints.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
@@ -53,7 +53,6 @@ export const noSuchPath = (routesAt: RoutesAt): NotFound => {
   return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
 }
 
-/** Suggests the path without trailing slashes, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")

@@ -4,7 +4,6 @@ import { ExpectationFailed } from "../api/Errors.ts"
 import { Validation } from "../api/OperationMiddleware.ts"
 import { hasUnknownExpectation } from "./RequestHead.ts"
 
-/** Adds the check of `Expect` (417) to `Validation.layer` of the contract, which describes invalid fields. */
 export const layer = Layer.effect(
   Validation,
   Effect.map(Validation, (decoded) =>

@@ -22,7 +22,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Allows 60 failures a minute for each client address. The daily limit is too high to take effect. */
+/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so it never applies. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -34,7 +34,7 @@ export const layer = Layer.effect(
     const tokens = [admin, ...yield* Settings.adminTokens.config]
     const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 
-    /** Counts every failure, and logs the first failure of a client address in each minute. */
+    /** Logs only the first failure of a client address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -65,8 +65,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory. Redis is shared by machines, so it would count 127.0.0.1 of all machines as one client.
-  // Layers are memoized by reference, so without `fresh` the API port could share this limiter.
+  // Count in memory: in Redis, 127.0.0.1 of all machines would be one client. `fresh` keeps the API port from sharing
+  // this limiter, because layers are memoized by reference.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

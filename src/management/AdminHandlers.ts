@@ -115,7 +115,6 @@ export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/** The port also serves documents at the paths `pages`. */
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages),
   trustedProxies: [],

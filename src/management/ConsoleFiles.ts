@@ -1,4 +1,3 @@
-/** Serves the console, the web page for operators that `npm run build:console` bundles. */
 import { Array, Effect, FileSystem, Layer } from "effect"
 import { join } from "node:path"
 import * as CachedDocument from "../http/CachedDocument.ts"

@@ -1,4 +1,3 @@
-/** Maps Node's HTTP server errors to API errors. */
 import { Predicate } from "effect"
 import * as Errors from "../api/Errors.ts"
 
@@ -13,7 +12,6 @@ const unknownMethod = (fault: unknown): string | undefined => {
   return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
 }
 
-/** Maps a failed read of a body to its API error. */
 export const bodyErrorOf = (fault: unknown): Errors.InvalidRequest | Errors.PayloadTooLarge | Errors.RequestTimeout => {
   const error = errorOfParser(fault)
   return error instanceof Errors.PayloadTooLarge || error instanceof Errors.RequestTimeout ? error : malformed

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder knows Node's undocumented internals. It bounds memory across
- * connections, which Node does not, and responds to requests that Node rejects before Effect's server sees them.
+ * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals: to bound memory across
+ * connections, which Node does not, and to respond to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import {
@@ -98,8 +98,8 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
 }
 
 /**
- * Effect copies the context for every request. With all services in it, a list takes 5 % more CPU time and a get 7 %,
- * so keep only services that requests need, and references that layers around the service can set.
+ * Effect copies the context for every request. With all services, a list takes 5 % and a get 7 % more CPU time, so keep
+ * only services that requests need, and references that surrounding layers can set.
  */
 const pickForRequests = Context.pick(
   Scope.Scope,

@@ -14,7 +14,7 @@ const maxUnreadBytes = 64 * 1024 * 1024
 const { bodyBytes: maxBodyBytes } = requestLimits
 const maxBodyChunks = 4_096
 
-/** Discards further input before Node's parser, which would call JavaScript for each chunk and each request. */
+/** Discards further input unparsed: Node's parser would call JavaScript for each chunk and each request. */
 const bypassParser = (socket: Socket): void => {
   socket.removeAllListeners("data").on("data", () => {})
 }
@@ -39,7 +39,7 @@ export class Request extends IncomingMessage {
   #chunks = 0
   #hasFault = false
   onComplete?: () => void
-  /** The response until it is sent. Then cleared to free memory, because a response holds its whole body. */
+  /** Cleared when the response is sent, because a response holds its whole body in memory. */
   response: Response | undefined
 
   // Collects the body in one buffer: kept as separate objects, one-byte chunks would take 500 bytes each.
@@ -71,7 +71,7 @@ export class Request extends IncomingMessage {
     return true
   }
 
-  /** Makes reading the body fail. Unlike `destroy` alone, keeps the connection open for the response. */
+  /** Makes reading the body fail, but, unlike `destroy` alone, keeps the connection open for the response. */
   fail(fault: Error): void {
     this.#hasFault = true
     this.destroy(fault)
@@ -84,17 +84,17 @@ export class Request extends IncomingMessage {
   }
 }
 
-/** Each connection's latest request, until the request has arrived completely and its response is sent. */
+/** Each connection's latest request. A complete request is removed when its response is sent. */
 const latestRequests = new WeakMap<Socket, Request>()
 
-/** `socket.bytesRead` after each connection's latest `Upgrade` request behind which no bytes were dropped. */
+/** `socket.bytesRead` at the end of the latest `Upgrade` request after which Node dropped no bytes. */
 const upgradesReadTo = new WeakMap<Socket, number>()
 
 let sends: Array<() => void> = []
 
 /**
  * Sends the responses of an event-loop turn back to back, so that each client process wakes once. A get then takes 0.5
- * to 0.7 of the CPU time (docs/performance.md).
+ * to 0.7 times the CPU (docs/performance.md).
  */
 const sendAll = (): void => {
   const sending = sends
@@ -103,7 +103,6 @@ const sendAll = (): void => {
 }
 
 class Response extends ServerResponse<Request> {
-  /** Runs the request of this response. Set while the connection's previous response is not sent. */
   #run: (() => void) | undefined
 
   get isWaiting(): boolean {
@@ -144,8 +143,8 @@ class Response extends ServerResponse<Request> {
   }
 
   /**
-   * Ignores `Upgrade` (RFC 9110 §7.8). Node's parser drops any bytes behind such a request in the same read, so the
-   * connection stays open only if `socket.bytesRead` shows that there were none.
+   * Ignores `Upgrade` (RFC 9110 §7.8). Node's parser drops bytes that follow such a request in the same read, so the
+   * connection stays open only if `socket.bytesRead` shows that none followed.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -163,7 +162,6 @@ class Response extends ServerResponse<Request> {
   }
 
   static #unreadBytes = 0
-  /** The responses that wait for their clients to read them, the longest-waiting first. */
   static readonly #unread = new Map<Response, () => void>()
 
   #limitUnread(socket: Socket, bytes: number): void {
@@ -200,7 +198,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // One request runs and one may wait: a client may have read a large response before Node reports it as sent.
+  // A connection runs one request and queues one: a client can read a response before Node reports it as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -215,14 +213,14 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
     const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    // Run it once the bytes behind it are parsed: they can change whether its response keeps the connection open.
+    // Run the request once Node has parsed the rest of the read, which can still change `shouldKeepAlive`.
     response.runInTurn(() => process.nextTick(run))
     return true
   }
 
   /**
-   * Ends a connection after `fault`. If all requests have arrived, calls `respond` after the last response. Otherwise
-   * makes reading the incomplete body fail, so that its handler responds last. If that handler has responded, closes.
+   * Ends a connection after `fault`. If no body is incomplete, calls `respond` after the last response. Otherwise makes
+   * reading the body fail, so that its handler responds, or closes if the handler has already responded.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     sendAll()
@@ -239,7 +237,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
   }
 }
 
-/** Stops reading, and drops the requests behind this one that were read with it: one read can hold 2,521. */
+/** Stops reading, and makes Node's parser drop the other requests of this read: one read can hold 2,521. */
 const stopReading = (socket: Socket): void => {
   Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
   bypassParser(socket)

@@ -7,7 +7,6 @@ import * as Errors from "../api/Errors.ts"
 import { errorOfParser, originOf } from "./NodeErrors.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 
-/** The known parts of a rejected request. After a parser error, the headers have at most `origin`. */
 interface RejectedHead {
   readonly method: string
   readonly url: string
@@ -15,7 +14,6 @@ interface RejectedHead {
   readonly remoteAddress: Option.Option<string>
 }
 
-/** Returns the response of a port to a request that Node rejects. */
 export type Reject = (
   error: Errors.ApiError,
   head: RejectedHead

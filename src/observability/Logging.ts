@@ -5,7 +5,6 @@ import { maxLogClose } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
 import { counter, startAtZero } from "./Metrics.ts"
 
-/** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
 const dropped = counter(

@@ -1,4 +1,3 @@
-/** Metrics of the service. Their names begin with the service's name. Durations are in seconds. */
 import { Effect, Metric } from "effect"
 import * as Brand from "../api/Brand.ts"
 

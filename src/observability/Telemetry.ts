@@ -1,4 +1,3 @@
-/** Exports traces, metrics and logs over OTLP, configured by OpenTelemetry's environment variables. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Config, ConfigProvider, Effect, Layer, Option, Schedule, Semaphore, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
@@ -39,7 +38,7 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // Use a defect: the exporter pauses for a minute after one, but would retry an error outside the bounds.
+            // A defect pauses the exporter for a minute. The exporter would retry an error beyond `timeoutMs`.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))
