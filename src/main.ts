@@ -29,7 +29,7 @@ const rateLimiter = Layer.unwrap(Effect.gen(function*() {
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
   Layer.provideMerge(Database.layer),
-  // Get the admin token first: if its file in `DATA_DIR` cannot be used, nothing is migrated.
+  // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom),
   Layer.provide(NodeFileSystem.layer)
@@ -68,7 +68,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Log inside the race, because a lost data directory must be logged before the shutdown, which takes seconds.
+  // Log in each racer: after a lost data directory, the race returns only after the shutdown, seconds later.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 

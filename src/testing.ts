@@ -27,7 +27,6 @@ import {
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-/** The services that make up the in-memory service. */
 type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
@@ -38,7 +37,7 @@ export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
 
 type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 
-/** Reads no environment variables, so tests behave the same on every machine. */
+/** Runs `routes` without environment variables, so tests are reproducible. */
 const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
@@ -47,7 +46,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // As in Effect's server, only the route is interruptible, so the hooks around it still record the request.
+          // Only routes are interruptible, as in Effect's server, so the port's hooks record an interrupted request.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -61,8 +60,8 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
   )
 
 /**
- * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
- * provide. Serves no documents such as `/docs`.
+ * An `HttpClient` that runs the API's real handlers and middleware in this process, on services that you provide. Does
+ * not serve documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
   Effect.flatMap(
@@ -75,7 +74,7 @@ const anyToken = Layer.succeed(AdminAuth, {
   adminToken: Effect.provideService(CurrentOperator, { operator: "test", mayChange: true, address: null })
 })
 
-/** An `AdminClient` on the keys and limits that you provide. The audit log names its operator `test`. */
+/** An in-process `AdminClient` on services that you provide. Its operator in the audit log is `test`. */
 export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.layerHttp({
   baseUrl: "http://petstore.test",
   token: Redacted.make("test")
@@ -95,8 +94,8 @@ interface Services {
 }
 
 /**
- * Provides a client of a new in-memory service, the services in it, and `TestService` to inject faults. The client uses
- * `apiKey`, or else a new API key. `pets`, `apiKeys` and `rateLimiter` replace services of the in-memory service.
+ * Provides a `PetstoreClient` of a new in-memory service, its services, and `TestService`, which injects faults. By
+ * default, `apiKey` is newly issued, and `pets`, `apiKeys` and `rateLimiter` are in memory.
  */
 export const layerTest = (
   {

@@ -1,4 +1,3 @@
-/** Entry point of the package export `petstore-client/api`: the schemas and endpoints of the API. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
 export { AuditEntry, AuditPage, AuditQuery } from "./Audit.ts"
 export * as Errors from "./Errors.ts"

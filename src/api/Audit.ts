@@ -12,7 +12,7 @@ export type AuditAction = typeof AuditAction.Type
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** The value of a key field, a grace period or the end of a ban. Times are ISO 8601 texts. Secrets are not recorded. */
+/** A key field, a grace period, or the end of a ban. Times are ISO 8601 texts. Secrets are not recorded. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
@@ -32,7 +32,6 @@ interface Change extends Readonly<Record<"before" | "after", AuditValues[string]
   readonly words: string
 }
 
-/** Returns the named values, each before and after an action. A value is `undefined` where it is not recorded. */
 export const changesOf = (before: AuditValues | null, after: AuditValues | null): ReadonlyArray<Change> =>
   Object.keys({ ...before, ...after })
     .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))

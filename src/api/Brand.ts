@@ -1,10 +1,8 @@
-/** The names under which clients and operators know the service. */
-
-/** The command, and the prefix of metrics, span attributes, the table of migrations and the keys in Redis. */
+/** Names the command, and prefixes metrics, span attributes, Redis keys and the migrations table. */
 export const name = "petstore"
 export const title = "Petstore"
 
-/** The collection in examples and links. `GET /v1/<collection>` lists it, and its table has the same name. */
+/** The resource in examples and links. `GET /v1/<collection>` lists it, and its table has this name. */
 export const collection = "pets"
 
 export const [keyPrefix, adminTokenPrefix] = ["psk_", "adm_"]

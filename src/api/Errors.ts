@@ -67,7 +67,7 @@ export const errors = {
   ]
 } as const
 
-// oxlint-disable typescript/no-unnecessary-type-parameters -- each class passes itself as `Self`
+// oxlint-disable typescript/no-unnecessary-type-parameters -- callers must pass `Self`
 const declareErrorWith =
   <const Fields extends Schema.Struct.Fields>(fields: Fields) =>
   <Self>() =>
@@ -91,8 +91,8 @@ const declareErrorWithDefaultWait = declareErrorWith({
 })
 
 /**
- * 400: the path, headers, query or body is invalid (SPEC §7). The message names the invalid fields of only the first
- * invalid part, in this order.
+ * 400: an invalid path, header, query or body (SPEC §7), checked in this order. The message names the invalid fields of
+ * the first one only.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
@@ -102,7 +102,7 @@ export class MissingAdminToken extends declareError<MissingAdminToken>()("Missin
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
 /** 403: the admin token can only read (`ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
-/** 404: there is no such path or resource (SPEC §7). */
+/** 404: no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
@@ -123,11 +123,10 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: overload, a database failure, or a shutdown (only `/readyz`). `retryAfter` defaults to 1 s. */
+/** 503: overload, a database failure, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-/** The fields that all errors of the API have. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   readonly _tag: keyof typeof errors
   readonly message: string
@@ -207,7 +206,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Use these objects everywhere: Effect removes duplicate schemas only if they are the same object. */
+/** Shared instances, because Effect removes duplicate schemas only if they are the same object. */
 export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [

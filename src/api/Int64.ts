@@ -8,7 +8,7 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 const bounds = { minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n }
 const range = `a whole number from ${bounds.minimum} to ${bounds.maximum}`
 
-/** The error message for an invalid int64. `Infinity`, which JSON's 1e400 parses to, counts as out of range. */
+/** `JSON.parse` returns `Infinity` for 1e400, which is reported as out of range and not as a fraction. */
 const expectationFor = (value: unknown): string => {
   if (typeof value === "bigint") return range
   if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
@@ -17,10 +17,10 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Whether int64s are JSON numbers, as in {@link exactJson}. Effect's own codecs write strings of digits. */
+/** Whether JSON contains int64s as numbers ({@link exactJson}) or as strings (Effect's own codecs). */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-/** Hot path: `Effect.map(AsNumbers, …)` would cost 16 more Effect operations for each integer of a schema. */
+/** Hot path: reads the fiber, because `Effect.map(AsNumbers, …)` adds 16 Effect operations per integer. */
 const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -96,7 +96,7 @@ const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
-      // Fast path for numbers that are not rounded: 16 KiB of them take 2 ms with this line, and 5 ms without it.
+      // Fast path for exact numbers: a 16 KiB body of them parses in 2 ms, and without this line in 5 ms.
       if (typeof field !== "number" || Number.isSafeInteger(field) && String(field) === source) return field
       const exact = parseInteger(source)
       if (exact !== undefined) return BigInt(field) === exact ? field : exact

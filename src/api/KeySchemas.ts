@@ -8,7 +8,6 @@ export const KeyId = Schema.String.annotate({
   examples: ["key_4fTq9XbLw2ZkPn7R"]
 }).check(isStorable)
 
-/** The latest time that a `Date` can hold. */
 export const maxDateMs = 8_640_000_000_000_000
 
 export const Instant = Schema.DateTimeUtcFromString
@@ -68,14 +67,14 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** The body of `updateKey`. Absent fields stay unchanged, but a new plan also changes the limits. */
+/** The body of `updateKey`. Absent fields stay unchanged, but a new plan replaces the limits. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // Without a plan in the body, the service checks the limits later, against the stored plan.
+  // If `plan` or `limits` is absent, `ApiKeys.update` checks the limits with the stored plan.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
@@ -104,7 +103,6 @@ export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedF
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The position of a key in the list, which the cursor encodes. The time is in epoch milliseconds. */
 export const KeyPosition = Schema.Struct({ createdAt: Schema.Int, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -113,10 +111,6 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return id === undefined || Number(createdAt) > maxDateMs ? undefined : { createdAt: Number(createdAt), id }
 }
 
-/**
- * A key is shown with one state: the first of revoked, expired, disabled and banned that applies, otherwise active. As
- * a filter, `active` also selects banned keys.
- */
 export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
     "`expired` over `disabled`."
@@ -160,7 +154,7 @@ export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor">
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The secret that matches `secretHash`. It works until `endsAt`, unless its key is disabled, expired or revoked. */
+/** The current or former secret that a search by `secretHash` found. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The expiry of a former secret. `null` for the current one." })

@@ -21,15 +21,15 @@ export const makeServer = (variable: string, url: string, description: string): 
   variables: { [variable]: { default: url } }
 })
 
-// Capitalizes Effect's lower-case header names as in SPEC §8, so that no header appears in both forms.
+// Effect declares headers in lower case, SPEC §8 capitalized. One form avoids listing a header twice.
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-// Postman and Scalar (/docs) read the description and the example of a parameter, but not those of its schema.
+// Move the description and example out of the schema, where Postman and Scalar (`/docs`) ignore them.
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]
-  // Scalar sends each parameter with an example, so disable the examples of optional parameters without a default.
+  // Scalar sends each parameter that has an example. `x-disabled` exempts optional ones without a default.
   const isSent = rest.required || schema.default !== undefined
   return {
     name: rest.in === "header" ? capitalize(name) : name,
@@ -67,9 +67,9 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const completeContent = (content: OpenApi.OpenApiSpecContent = {}, isRequest = false): void => {
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
-      // Unwrap to the named schema (SPEC §4): `exactJson` and `errorResponse` can only refer to it by `allOf`.
+      // `exactJson` and `errorResponse` wrap the named schema in `allOf`. Refer to it directly (SPEC §4).
       const { allOf: [schema] = [declared] } = declared
-      // Without an example, Postman makes up a request body. Prism (a mock) and Scalar show the errors' examples.
+      // Postman invents a request body if it has no example. Prism (a mock) and Scalar show the errors' examples.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])
       const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
       Object.assign(body, { schema, ...values.length > 0 && { examples } })
@@ -78,7 +78,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
   for (const operation of operations.filter(Predicate.isNotUndefined)) {
-    // SPEC §5. Set here, because `Auth` avoids Effect's `security` option, which costs time in each request.
+    // Declare the security (SPEC §5) here, because `Auth` avoids Effect's slow `security` option.
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content, true)

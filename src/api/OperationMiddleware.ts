@@ -1,4 +1,4 @@
-/** Declares the middleware of the operations. A server of the API, such as the service or a mock, implements it. */
+/** Declares the middleware that a server of the API, such as this service or a mock, must implement. */
 import { Context, Effect } from "effect"
 import { HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
@@ -33,7 +33,6 @@ const invalidErrors = [
   Errors.errorResponse(Errors.ExpectationFailed)
 ] as const
 
-/** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
@@ -46,7 +45,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Reads the body before validation. Rejects slow (408) and large bodies (413), and all but UTF-8 JSON (415, 400). */
+/** Reads the body before validation: 408 if slow, 413 if large, 415 if not UTF-8 JSON, 400 if malformed. */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,
@@ -56,28 +55,25 @@ export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petst
   ]
 }) {}
 
-/** Fails with 503 if too many operations run at once. */
 export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit>()("petstore/api/ConcurrencyLimit", {
   error: Errors.serviceUnavailable
 }) {}
 
-/** Fails with 410 after the sunset date of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** In no particular order: `PetstoreApi` orders them. */
+/** Not ordered: `PetstoreApi` orders the middleware. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
-/** Annotates a deprecated endpoint. Its responses get `headers`, except rejections by Node's parser. */
+/** Annotates a deprecated endpoint. Its responses have `headers`, except for Node's parser errors. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
-  /** The path of the operation that replaces it. */
   readonly successor: string
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). The endpoint also needs `Sunset`. */
+/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). For the 410, add `Sunset` too. */
 export const deprecate = (since: Date, sunset: Date, successor: string) => {
   const link = `<${successor}>; rel="successor-version"`
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }

@@ -12,7 +12,7 @@ export const PetStatus = oneOf("available", "pending", "sold").annotate({
 })
 export type PetStatus = typeof PetStatus.Type
 
-// The name of a stored pet. The database bounds its length, so reading a pet does not check it again.
+// Stored names have no length check, because the database enforces the maximum.
 const name = Schema.String.annotate({ description: "The pet's name.", examples: ["Rex"] }).check(isStorable)
 
 /** SPEC §2 NewPet. */
@@ -66,10 +66,9 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, petText)
 export const PetsJson = exactJson(Pets, petsText)
 
-/** The cursor of a page: the id of the last pet on the page before. Opaque to clients: the encoding may change. */
 export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
 
-/** The query of `listPets` (SPEC §4.1). `cursor` is the id of the last pet on the previous page. */
+/** The query of `listPets` (SPEC §4.1). `cursor` is the last id of the previous page; its encoding may change. */
 export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   status: PetStatus.annotate({
@@ -80,7 +79,6 @@ export const ListQuery = Schema.Struct({
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
-/** A page of pets by ascending id. `next` is the query for the next page, and is absent on the last page. */
 export const PetsPage = Schema.Struct({ pets: Pets, next: Schema.optionalKey(ListQuery) })
   .annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}

@@ -1,4 +1,4 @@
-/** Response headers, for OpenAPI and CORS. The server sends `fixedHeaders` with every response. */
+/** Response headers for OpenAPI and CORS. The server sends `fixedHeaders` unless a route overrides them. */
 import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"

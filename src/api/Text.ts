@@ -47,7 +47,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** A schema of type `A` that accepts any value, for responses whose body codec already validates. */
+/** An unchecked schema of type `A`: decoding validates the body, and encoding trusts the handler. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
@@ -63,7 +63,6 @@ const isClose = (from: string, to: string, edits: number): boolean => {
 
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
-/** Suggests the known name that is closest to the misspelled `name`, if one is close. */
 const suggest = (name: string, known: ReadonlyArray<string>): string => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
   const [closest] = maxEdits.flatMap((edits) => known.filter((each) => isClose(simplify(name), simplify(each), edits)))
@@ -74,7 +73,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
     if (issue._tag === "MissingKey") return "required"
     if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
-    // Pass the known names to `describeIssue`, which suggests the closest.
+    // `describeIssue` replaces these known names with a suggestion.
     return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
   }
 })

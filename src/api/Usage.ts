@@ -13,7 +13,6 @@ const counts = {
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** Request counts by minute (the last 60) and hour (up to 720), oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)

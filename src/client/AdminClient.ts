@@ -8,7 +8,7 @@ import { formatETag } from "../api/KeyEndpoints.ts"
 import type * as Keys from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
-import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
+import { makeCall, noopMiddleware, type OperationError, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
 import type { Optional, Secret } from "./Transport.ts"
@@ -40,13 +40,11 @@ export interface AdminOptions extends ClientOptions {
 
 const ofKey = (id: string) => ({ "key.id": id })
 
-/** The path parameter and the `If-Match` header of a change. */
 const changeOf = (id: string, { version }: ChangeOptions = {}) => ({
   params: { id },
   headers: version === undefined ? {} : { "if-match": [formatETag(version)] }
 })
 
-/** Creates a client without a layer. Uses the `HttpClient` in the context. */
 const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
   const digest = yield* Digest.Digest
   const { httpClient } = yield* makeTransport(clientOptions, clientOptions.token, ({ method }) => method === "GET")
@@ -112,7 +110,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
      */
     usage: (id: string, options?: CallOptions): Effect.Effect<UsageHistory, ErrorOf<"showUsage">> =>
       call("usage", api.showUsage({ params: { id } }), options, ofKey(id)),
-    /** Lists the keys with the most requests of one kind: by default, the ten with the most `allowed` in an hour. */
+    /** Lists the keys with the most requests. Defaults: ten keys, by `allowed` requests in the last hour. */
     topUsage: (
       query: Optional<TopUsageQuery> = {},
       options?: CallOptions
@@ -135,7 +133,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     },
     /**
      * Replaces the secret of a key. Former secrets work for at most `gracePeriod`: whole seconds up to 30 days, by
-     * default 0. Fails with `Conflict` if the key is revoked or expired, or if more than five secrets would work.
+     * default 0. Fails with `Conflict` if the key is revoked or expired, or would have over five working secrets.
      *
      * @example
      * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -153,9 +151,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     unban: (id: string, options?: CallOptions): Effect.Effect<void, ErrorOf<"unbanKey">> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),
     audit,
-    /**
-     * Streams all matching entries of the audit log, newest first. Requests each page only when the stream needs it.
-     */
+    /** Streams all matching audit entries, newest first, and requests each page only when the stream needs it. */
     auditAll: (
       query: StreamQuery<AuditQuery> = {},
       options?: CallOptions
@@ -166,7 +162,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     session: (options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError> =>
       call("session", api.showSession(), options)
   }
-}, Effect.provide([HttpApiMiddleware.layerClient(AdminAuth, relay), Digest.layerWebCrypto]))
+}, Effect.provide([HttpApiMiddleware.layerClient(AdminAuth, noopMiddleware), Digest.layerWebCrypto]))
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a

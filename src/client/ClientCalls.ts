@@ -18,9 +18,7 @@ export type OperationError<Api, Name extends string> = Api extends HttpApi.HttpA
 export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
-  /** The `X-Request-Id` of the response, which is also in the log of the service. */
   readonly requestId: string | undefined
-  /** The API key's most restrictive rate limit. `undefined` if the response has no headers for it. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether the service replayed its response to an earlier request with the same idempotency key. */
   readonly isReplayed: boolean
@@ -46,10 +44,10 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
 })
 
-/** Client middleware that changes nothing, because the transport adds the bearer token. */
-export const relay: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) => call.next(call.request)
+/** No-op middleware for `Auth` and `AdminAuth`, because the transport adds the bearer token. */
+export const noopMiddleware: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) =>
+  call.next(call.request)
 
-/** Returns a function that runs a request of Effect's derived client, in a span with the call's name. */
 export const makeCall = (clientName: string) =>
 <A, E>(
   name: string,
@@ -72,7 +70,6 @@ export const makeCall = (clientName: string) =>
     attributes: Records.mapKeys(omitUndefined(attributes), (attribute) => `${Brand.name}.${attribute}`)
   }))
 
-/** Streams the items of all pages, in a span of its own. */
 export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
   spanName: string,
   list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,

@@ -23,7 +23,7 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure that is not one of the API's errors. If your `HttpApi` endpoint fails with it, the status is 502. */
+/** A failure that is not one of the API's errors. An `HttpApi` endpoint that fails with it responds with 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
@@ -89,7 +89,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Without a response, `cause` is an invalid argument. With a response, the response does not fit the API. */
+/** Without a response, the request could not be encoded. Otherwise, the response could not be decoded. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

@@ -1,4 +1,3 @@
-/** Entry point of the package export `petstore-client/client`. */
 export { AdminClient, type AdminOptions, type AnyAdminError, type FoundKey } from "./AdminClient.ts"
 export { type ResponseMetadata, withMetadata } from "./ClientCalls.ts"
 export {

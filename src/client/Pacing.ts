@@ -5,10 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/**
- * For this long after a 429, a call that cannot wait fails at once. Then the next one probes whether the ban was
- * lifted.
- */
+/** The maximum time after a 429 until a call that cannot wait is sent, because an operator may lift a ban early. */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -29,17 +26,17 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the response has no rate-limit headers. Ignores headers with scope `address`. */
+/** `None` without rate-limit headers, or if their scope is `address` and not `key`. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A 429 or a used-up limit begins a pause. Calls that can wait until it ends do so. Times are in epoch ms. */
+/** A 429 or used-up limit begins a pause. Calls wait for its end if the deadline allows. Times are epoch ms. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
   /** The 429 that began the pause. `undefined` if a used-up limit began it. */
   readonly rejection: Response | undefined
-  /** Before this time, a call that cannot wait until `endsAt` fails with `rejection`. From this time on, it is sent. */
+  /** From this time, a call that cannot wait until `endsAt` is sent. Before, the call fails with `rejection`. */
   readonly probeAt: number
 }
 
@@ -47,8 +44,8 @@ interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /**
-   * The concurrency limit, at first 1. A response sets it to the remaining requests, but at least 1. A success without
-   * rate-limit headers sets it to Infinity. A slow response raises it by 1 (`addSlot`).
+   * The concurrency limit: at first 1, then the `remaining` of the latest response (at least 1), or Infinity after a
+   * success without rate-limit headers. Rises by 1 when an attempt takes over a second.
    */
   readonly maxInFlight: number
 }
@@ -62,11 +59,12 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** Allows one more attempt after a second without a response, so that one slow response does not block all calls. */
-  const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now))).pipe(
-    Effect.delay("1 second"),
-    Effect.andThen(Effect.never)
-  )
+  /** Raises `maxInFlight` by 1 after a second without a response, so one slow response does not block all calls. */
+  const raiseLimit = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withRaisedLimit(before, now)))
+    .pipe(
+      Effect.delay("1 second"),
+      Effect.andThen(Effect.never)
+    )
 
   return {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
@@ -75,7 +73,7 @@ export const makePacing = Effect.gen(function*() {
 
     /**
      * Sends a request once fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
-     * `MustWait` instead. During a longer pause after a 429, a call before `probeAt` returns that 429.
+     * `MustWait` instead. During a longer pause after a 429, returns that 429 until `probeAt`.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -85,7 +83,7 @@ export const makePacing = Effect.gen(function*() {
           if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
           if (pause.rejection !== undefined && now < pause.probeAt) return pause.rejection
         }
-        const response = yield* Effect.raceFirst(send, addSlot)
+        const response = yield* Effect.raceFirst(send, raiseLimit)
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
         const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
         const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }
@@ -96,7 +94,7 @@ export const makePacing = Effect.gen(function*() {
 })
 export type Pacing = Effect.Success<typeof makePacing>
 
-const withSlot = (before: PacingState, now: number): PacingState => {
+const withRaisedLimit = (before: PacingState, now: number): PacingState => {
   const allowed = Option.match(before.latest, {
     onNone: () => Infinity,
     onSome: ({ limit, remaining, resetAt }) => now < DateTime.toEpochMillis(resetAt) ? remaining : limit

@@ -6,7 +6,7 @@ import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { makeCall, type OperationError, relay, streamPages, type StreamQuery } from "./ClientCalls.ts"
+import { makeCall, noopMiddleware, type OperationError, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
 import type { Optional, Secret } from "./Transport.ts"
@@ -23,11 +23,11 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends StreamQuery<ListQuery> {}
 
 export interface CreateOptions extends CallOptions {
-  /** Within 24 hours, calls with the same key create only one pet. The default is a new UUID per run of the effect. */
+  /** Calls with the same idempotency key create one pet within 24 hours. By default, each run has a new UUID. */
   readonly idempotencyKey?: string | undefined
 }
 
-/** Creates a client without a layer, for programs with several API keys. Uses the `HttpClient` in the context. */
+/** Creates a client without a `Layer`, for programs that use several API keys. */
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const { httpClient, rateLimit } = yield* makeTransport(
@@ -85,10 +85,10 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, ErrorOf<"getPet">> =>
       call("get", api.getPet({ params: { petId: id } }), options, { "pet.id": id }),
-    /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
+    /** The API key's most restrictive limit, from the latest rate-limit headers. At first `None`. */
     rateLimit
   }
-}, Effect.provide([HttpApiMiddleware.layerClient(Auth, relay), SecureRandom.layerWebCrypto]))
+}, Effect.provide([HttpApiMiddleware.layerClient(Auth, noopMiddleware), SecureRandom.layerWebCrypto]))
 
 /**
  * A client of the Petstore service. Retries with backoff after a 408, a 429, a 5xx other than 505, or no response, but

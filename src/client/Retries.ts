@@ -1,7 +1,7 @@
 /**
  * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, retries any request,
  * because the service did not process it. After a 408, a 5xx other than 505, or no response, retries only idempotent
- * requests. `Pacing.ts` makes other calls wait after a 429 too.
+ * requests. `Pacing.ts` also delays the client's other calls after a 429.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -17,8 +17,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * The wait budget of a call, from its start, for retries and limits. If a retry would begin later, the call fails at
-   * once. The default and the maximum are the call's `timeout`.
+   * The wait budget of a call, from its start, for backoff and rate limits. If a retry would begin later, the call
+   * fails at once. The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }
@@ -32,12 +32,12 @@ export const sendWithRetries = Effect.fnUntraced(function*(
   isIdempotent: boolean,
   { attemptTimeout = "30 seconds", maxWait, schedule = backoff, times = 5 }: RetryOptions,
   timeout: Duration.Duration,
-  limits: Pacing
+  pacing: Pacing
 ) {
   const nextDelay = yield* Schedule.toStep(Schedule.upTo(schedule, { times }))
   const waitBudget = Duration.min(timeout, Duration.fromInputUnsafe(maxWait ?? timeout))
   const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(waitBudget)
-  const attempt: Attempt = limits.attempt(withTimeout(send, attemptTimeout), deadline).pipe(
+  const attempt: Attempt = pacing.attempt(withTimeout(send, attemptTimeout), deadline).pipe(
     Effect.catchTag(
       "MustWait",
       ({ waitMs }) => Effect.andThen(wait(waitMs, "the limit is used up"), Effect.suspend(() => attempt))
@@ -56,7 +56,7 @@ export const sendWithRetries = Effect.fnUntraced(function*(
       Pull.catchDone(() => Effect.succeed(Infinity))
     )
     const retryAfter = response === undefined ? undefined : yield* retryAfterOf(response.headers)
-    const pauseMs = isRejection ? (yield* limits.pauseEnd(now)) - now : 0
+    const pauseMs = isRejection ? (yield* pacing.pauseEnd(now)) - now : 0
     const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0), pauseMs)
     if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
     yield* wait(waitMs, response === undefined ? "no response" : `status ${response.status}`)

@@ -34,13 +34,11 @@ export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
 type Request = HttpClientRequest.HttpClientRequest
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The call that a request belongs to. `response` holds the last response of the call. */
 export class CurrentCall extends Context.Service<CurrentCall, {
   readonly options: CallOptions
   readonly response: Ref.Ref<Option.Option<Response>>
 }>()("petstore/client/CurrentCall") {}
 
-/** Returns the `HttpClient` of a client, and an effect that returns the latest rate limit. */
 export const makeTransport = Effect.fnUntraced(function*(
   defaults: ClientOptions,
   secret: Secret,
@@ -61,12 +59,12 @@ export const makeTransport = Effect.fnUntraced(function*(
     const sending = sendWithRetries(attempt, isIdempotent(request), retry, timeout, pacing)
     const response = yield* withTimeout(sending, timeout)
     const requestId = response.headers["x-request-id"]
-    if (requestId !== undefined) yield* Effect.annotateCurrentSpan(`${Brand.name}.request_id`, requestId)
+    if (requestId !== undefined) yield* Effect.annotateCurrentSpan(`${Brand.name}.request.id`, requestId)
     yield* Ref.set(call.response, Option.some(response))
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Unlike `HttpClient.transform`, prepares the request again for each attempt: a signature, for example, can expire.
+  // Prepares the request before each attempt, unlike `HttpClient.transform`, because a signature can expire.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed

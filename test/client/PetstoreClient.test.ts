@@ -117,7 +117,7 @@ describe("PetstoreClient with the service in memory", () => {
     yield* Effect.withTracer(withDebugLog(list, logger), Tracer.make({ span }))
     assert.match(messages.join(), /Waiting 3000 ms: status 503/)
     const [call = assert.fail(), attempt] = spans
-    assert.deepStrictEqual([...call.attributes], [["petstore.limit", 2], ["petstore.request_id", "7"]])
+    assert.deepStrictEqual([...call.attributes], [["petstore.limit", 2], ["petstore.request.id", "7"]])
     const wait = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
     assert.deepStrictEqual(call.events.map(([name, , facts]) => [name, facts]), [["wait", wait]])
     const [request] = yield* service.sentRequests
