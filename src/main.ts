@@ -15,7 +15,7 @@ import * as ApiServer from "./http/ApiServer.ts"
 import { GracefulShutdown } from "./http/PortMiddleware.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as Logging from "./observability/Logging.ts"
-import { describe } from "./observability/LogLines.ts"
+import { describeCause } from "./observability/LogReferences.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -62,7 +62,7 @@ const service = Layer.merge(drain, FirstKey.layer).pipe(
 
 const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
 
-const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describe(cause)))
+const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
 
 const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
@@ -78,7 +78,7 @@ program.pipe(
     Telemetry.layer.pipe(
       closeWithin(maxTelemetryClose),
       Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
-      Layer.tapCause((cause) => Console.error(describe(cause))),
+      Layer.tapCause((cause) => Console.error(describeCause(cause))),
       Layer.provide(validSettings)
     )
   ),

@@ -154,7 +154,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     update: Effect.fn("ApiKeys.update")((id, change, ifMatch) =>
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
-        // Reject a past expiry only if it is new, so that other fields of an expired key can be changed.
+        // Allow an unchanged past expiry, so that other fields of an expired key can be changed.
         if (!Equal.equals(expiresAt, key.expiresAt) && hasEnded(expiresAt, now)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(

@@ -13,7 +13,7 @@ const lease = Duration.millis(900)
  */
 const lookupTimeout = Duration.millis(1_750)
 const refreshAge = Duration.millis(500)
-/** A longer refresh would read entries that have already expired. */
+/** Entries that a longer refresh reads would already have expired. */
 const refreshTimeout = lease
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)

@@ -3,7 +3,7 @@ import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/Secrets.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
 import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 

@@ -29,7 +29,7 @@ const capitalize = (name: string): string =>
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]
-  // Scalar sends each parameter that has an example. `x-disabled` exempts optional ones without a default.
+  // Scalar sends each parameter that has an example, unless the example has `x-disabled`.
   const isSent = rest.required || schema.default !== undefined
   return {
     name: rest.in === "header" ? capitalize(name) : name,

@@ -109,7 +109,7 @@ const withResponse = (
 ): PacingState => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // If this request was sent during the pause and succeeded, end the pause. An operator may have lifted the ban.
+  // If a request sent after the pause began has succeeded, end the pause: an operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
     // Delay all calls by the same jitter, so that they keep their order.

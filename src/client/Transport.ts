@@ -64,7 +64,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Prepares the request before each attempt, unlike `HttpClient.transform`, because a signature can expire.
+  // Unlike `HttpClient.transform`, runs `client.preprocess` in each attempt: a signature it adds can expire.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed

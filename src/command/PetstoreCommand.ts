@@ -7,7 +7,7 @@ import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
-import { describe } from "../observability/LogLines.ts"
+import { describeCause } from "../observability/LogReferences.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
@@ -214,7 +214,7 @@ const importEmbedded = Command.make("import", {}, () =>
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>
-      error._tag === "ConfigError" ? error : new CommandError({ message: describe(Cause.fail(error)) })
+      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
     ),
     Effect.provideService(References.MinimumLogLevel, "None"),
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))

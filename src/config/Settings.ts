@@ -184,5 +184,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** How log messages call this program. In a checkout (where this file is `.ts`), `npm run` starts it. */
+/** Starts the commands in log messages. In a checkout (where this file is `.ts`), it is run with `npm run`. */
 export const commandPrefix = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -81,7 +81,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer for all calls, one tick late, so that replies that have arrived are read before calls fail.
+  // One timer for all calls. Fails a call one tick late, so that a reply that has arrived is read first.
   let elapsedMs = 0
   const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
   const failLateCalls = (): void => {

@@ -6,8 +6,8 @@ import type { Duplex } from "node:stream"
 import * as Brand from "../api/Brand.ts"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogLines.ts"
-import { gauge } from "../observability/Metrics.ts"
+import { describeCause } from "../observability/LogReferences.ts"
+import { gauge } from "../observability/MetricConstructors.ts"
 import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
@@ -116,7 +116,7 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
   url,
-  // The driver's spans show `database`, `host` and `port` only if they are set here.
+  // Without these, the driver's spans show its defaults, not the parts of `url`.
   database,
   host,
   port,
@@ -145,7 +145,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
   const attempt = Effect.provide(prepare, withoutTimeout(target))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
-      Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
+      Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(error))}`),
       Effect.retry(attempt, {
         while: mayRecover,
         schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: maxStartupWait })

@@ -10,7 +10,7 @@ class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly messa
 const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
   isAllowed ? Effect.void : new ImportRejected({ message })
 
-/** Counts rows in order of table creation, so that a table follows those that it references. */
+/** Returns row counts by table, in order of creation, so a table follows those that it references. */
 const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'

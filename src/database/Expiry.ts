@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { makeCountFailure } from "../observability/Metrics.ts"
+import { makeCountFailure } from "../observability/MetricConstructors.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -18,15 +18,15 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const countFailure = yield* makeCountFailure(`delete_${options.table}`)
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
-  // DELETE checks the expiry again, because another process may have extended it before the row was locked.
-  // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once.
+  // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once. `FOR UPDATE` checks the expiry again
+  // after it has locked a row, because another process may have extended it.
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
     const keptSeconds = Duration.toSeconds(options.keptFor ?? Duration.zero)
     const isPast = sql`${column} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
     const isExpired = options.where === undefined ? isPast : sql`${isPast} AND ${options.where}`
     const rows = yield* sql`
-      DELETE FROM ${table} WHERE ${isExpired} AND ctid = ANY (ARRAY(
+      DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ${table} WHERE ${isExpired} LIMIT ${maxRowsPerStatement} FOR UPDATE SKIP LOCKED
       ))
       RETURNING 1`

@@ -1,7 +1,7 @@
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describe } from "../observability/LogLines.ts"
+import { describeCause } from "../observability/LogReferences.ts"
 import * as Deadline from "./Deadline.ts"
 import { databaseSilent } from "./Deadline.ts"
 
@@ -42,7 +42,7 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
     isOutage(fault)
       ? Effect.andThen(
-        Effect.logError(`A database statement failed: ${describe(Cause.fail(fault))}`),
+        Effect.logError(`A database statement failed: ${describeCause(Cause.fail(fault))}`),
         Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseSilent)
       )
       : Effect.die(fault))
@@ -55,8 +55,8 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
   )
 
 /**
- * After a failover, a session can stay on the old primary, which is now read-only. Repeats a `write` that failed for
- * this reason on a reserved connection. If that one is read-only too, ends its session, which a pooler would reuse.
+ * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for this reason,
+ * repeats it on a reserved connection. If that is read-only too, ends its session, which a pooler would reuse.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
   const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)

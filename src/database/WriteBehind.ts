@@ -1,6 +1,6 @@
 import { type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
-import { makeCountFailure } from "../observability/Metrics.ts"
+import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 
 /** Bounds the time for which serializing a write blocks the event loop. */

@@ -1,8 +1,8 @@
 import { Clock, Effect, Logger, LogLevel, References } from "effect"
 import type { ApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
-import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
-import { byAttributes, histogramOfSeconds } from "../observability/Metrics.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
+import { byAttributes, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
@@ -33,7 +33,7 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-/** Extracts the names of invalid fields from the message of a 400. */
+/** The error's code and, from the message of a 400, the names of the invalid fields. */
 const describeError = ({ code, message, status }: ApiError): { error: string; fields?: string } => {
   const fields = status === 400
     ? message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)

@@ -5,14 +5,12 @@ import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
-import { clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordRequest } from "./AccessLog.ts"
 import * as Auth from "./Auth.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
-import * as ErrorResponses from "./ErrorResponses.ts"
 import * as PetHandlers from "./PetHandlers.ts"
 import { type PortHooks, withHeaders } from "./PortMiddleware.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -64,34 +62,23 @@ export const makeHooks = Effect.fnUntraced(
       return Effect.as(recordRequest(head, context, response.status), withHeaders(response, headers))
     }
 
-    const chargeAddress = (head: RequestHead, isFree: boolean) =>
-      RateLimit.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
-
-    const chargeAndSend = (head: RequestHead, context: RequestContext, response: Response) => {
-      const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
-        corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Do not charge the address for an allowed CORS preflight, which browsers send on their own, or for a server
-      // error. A 505 is charged, because the client chose the HTTP version.
-      const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
-      return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
-        if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that an address over its rate limit cannot keep it open.
-        const rejection = RateLimit.rejectionOf(decision, "address")
-        return send(head, context, decision, ErrorResponses.make(context, rejection, { connection: "close" }))
-      })
-    }
+    // Browsers send CORS preflights on their own, so an allowed one is free.
+    const isPreflight = (head: RequestHead, { status }: Response): boolean =>
+      status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
+      corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
 
     return {
       routesAt,
       trustedProxies: yield* trustedProxies.config,
-      finish: (head, context, response) =>
-        context.charged.to === "key"
-          ? send(head, context, context.charged.decision, response)
-          : chargeAndSend(head, context, response),
+      finish: (head, context, response) => {
+        if (context.charged.to === "key") return send(head, context, context.charged.decision, response)
+        const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
+        return Effect.flatMap(limited, ({ decision, response }) => send(head, context, decision, response))
+      },
       // Charge interrupted requests too, so that they cannot cause unlimited lookups of API keys.
       abort: (head, context) =>
         Effect.andThen(
-          context.charged.to === "address" ? chargeAddress(head, false) : Effect.void,
+          context.charged.to === "address" ? RateLimit.chargeAddress(limiter, head) : Effect.void,
           recordRequest(head, context, 499)
         )
     }

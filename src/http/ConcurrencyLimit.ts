@@ -1,7 +1,7 @@
 import { Effect, Layer, Metric, Option, Scope, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
-import { gauge } from "../observability/Metrics.ts"
+import { gauge } from "../observability/MetricConstructors.ts"
 
 const maxRunning = 2_500
 

@@ -18,7 +18,7 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's common headers. On the API port, also logs the request, and may respond 429 instead. */
+  /** Adds the port's headers. The API port also logs the request, and may replace `response` with a 429. */
   readonly finish: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
    * Runs instead of `finish` for a request that is interrupted before it has a response, because the client
@@ -51,7 +51,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // Node reports an unknown method without its path, so list the methods of all paths.
+    // Node omits the path of an unknown method, so `allow` has the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const response = error.status === 405

@@ -1,16 +1,18 @@
 import { Context, Duration, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { AuditLog } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
-import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
-import { clientAddress } from "../rate-limit/ClientAddress.ts"
+import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
+import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
+import * as ErrorResponses from "./ErrorResponses.ts"
 import { RequestContext } from "./RequestContext.ts"
+import type { RequestHead } from "./RequestHead.ts"
 
 type LimitScope = "key" | "address"
 
@@ -58,17 +60,37 @@ export const layer = Layer.effect(
   })
 )
 
-/**
- * Charges the client's address for a request that charged no API key, which also limits guessing of keys. If `isFree`,
- * only reads the limits, and allows the request.
- */
-export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
-  isFree
-    ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
-    : Effect.tap(limiter.charge(caller, planLimits.free), (decision) =>
-      Effect.map(Effect.context(), (context) => countDecision(decision, "none", context)))
+const addressOf = (head: RequestHead): Caller => `address:${clientNetwork(head)}`
 
-export const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
+export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead) =>
+  Effect.tap(
+    limiter.charge(addressOf(head), planLimits.free),
+    (decision) => Effect.map(Effect.context(), (context) => countDecision(decision, "none", context))
+  )
+
+/**
+ * Charges the client's address for a request that charged no API key, which also limits guessing of keys. Responds 429
+ * once the address has used its limit. Charges nothing for `isFree`, nor for a server error.
+ */
+export const limitAddress = (
+  limiter: RateLimiter["Service"],
+  head: RequestHead,
+  context: RequestContext,
+  response: HttpServerResponse.HttpServerResponse,
+  isFree: boolean
+) =>
+  // A 505 is charged, because the client chose the HTTP version.
+  isFree || (response.status >= 500 && response.status !== 505)
+    ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
+    : Effect.map(chargeAddress(limiter, head), (decision) => ({
+      decision,
+      // Close the connection, so that an address over its rate limit cannot keep it open.
+      response: decision.allowed
+        ? response
+        : ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })
+    }))
+
+const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
   if (decision.bannedUntil !== undefined) {

@@ -24,8 +24,8 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly endpoint?: HttpApiEndpoint.Top | undefined }
 
 /**
- * Returns a function that finds a URL's methods and endpoint. If the URL has one endpoint, `method` is ignored. `pages`
- * are GET paths outside the contract. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * Returns a function that finds a URL's methods and its endpoint for `method`, or its only endpoint. `pages` are GET
+ * paths outside the contract. The URL `*`, as in `OPTIONS *`, matches all endpoints.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -9,7 +9,7 @@ import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
-import { byAttributes, counter, startAtZero } from "../observability/Metrics.ts"
+import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -22,7 +22,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so it never applies. */
+/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so only `perMinute` matters. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(

@@ -84,7 +84,7 @@ export class Request extends IncomingMessage {
   }
 }
 
-/** Each connection's latest request. A complete request is removed when its response is sent. */
+/** Each connection's latest request, removed once its response is sent, if it was fully received by then. */
 const latestRequests = new WeakMap<Socket, Request>()
 
 /** `socket.bytesRead` at the end of the latest `Upgrade` request after which Node dropped no bytes. */
@@ -143,7 +143,7 @@ class Response extends ServerResponse<Request> {
   }
 
   /**
-   * Ignores `Upgrade` (RFC 9110 §7.8). Node's parser drops bytes that follow such a request in the same read, so the
+   * Node's parser drops bytes that follow a request with `Upgrade` (ignored, RFC 9110 §7.8) in the same read, so the
    * connection stays open only if `socket.bytesRead` shows that none followed.
    */
   keepAliveUnlessDropped(): void {
@@ -198,7 +198,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // A connection runs one request and queues one: a client can read a response before Node reports it as sent.
+  // Runs one request and queues one: a client may send its next before Node reports the response as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -213,7 +213,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
     const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    // Run the request once Node has parsed the rest of the read, which can still change `shouldKeepAlive`.
+    // Run the request after Node has parsed all bytes just read: they can still change `shouldKeepAlive`.
     response.runInTurn(() => process.nextTick(run))
     return true
   }

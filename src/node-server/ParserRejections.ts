@@ -1,4 +1,4 @@
-/** Responds to requests that Node's parser rejects, that arrive too slowly or in too many chunks, and to CONNECT. */
+/** Handles requests that Node's parser rejects, that arrive too slowly or in too many chunks, and CONNECT. */
 import { type Cause, Effect, FiberSet, Option } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"

@@ -2,8 +2,8 @@ import { Config, Effect, Layer, Logger, Option, References, String } from "effec
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { maxLogClose } from "../config/Shutdown.ts"
-import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
-import { counter, startAtZero } from "./Metrics.ts"
+import { AccessLogEnabled, JsonLines } from "./LogReferences.ts"
+import { counter, startAtZero } from "./MetricConstructors.ts"
 
 const maxPendingCharacters = 4 * 1024 * 1024
 

@@ -36,7 +36,7 @@ const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown)
 }
 
 export const toPets = ({ categoryId, id, name, status, ...others }: Arrays): ReadonlyArray<Pet> => {
-  // A field that is not passed to `toPet` is a compile error.
+  // A field of the schema that is not destructured above is a compile error.
   void (others satisfies Record<string, never>)
   return id.map((value, index) => toPet(value, name[index], categoryId[index], status[index]))
 }

@@ -53,7 +53,7 @@ export class SettledIds {
     }
   }
 
-  /** A settled id expires, because a database restored from a backup can assign ids below it again. */
+  /** Ids expire, because a database restored from a backup can insert pets below a settled id. */
   #isExpired({ readAtMs }: FoundId): boolean {
     return readAtMs < this.#nowMs() - this.#lifetimeMs
   }

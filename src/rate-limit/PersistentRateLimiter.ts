@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import { histogramOfSeconds } from "../observability/Metrics.ts"
+import { histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import * as Policy from "./Policy.ts"
 import * as RateLimiter from "./RateLimiter.ts"
 

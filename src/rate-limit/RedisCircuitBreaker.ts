@@ -5,8 +5,8 @@
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogLines.ts"
-import { gauge, histogramOfSeconds } from "../observability/Metrics.ts"
+import { describeCause } from "../observability/LogReferences.ts"
+import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
@@ -65,7 +65,7 @@ export const make = Effect.gen(function*() {
       if (isReported) return Effect.void
       isReported = true
       const isVague = cause instanceof Error && /offline|closed|in time/i.test(cause.message)
-      const reason = describe(Cause.fail(isVague ? lastClientError ?? cause : cause))
+      const reason = describeCause(Cause.fail(isVague ? lastClientError ?? cause : cause))
       return Effect.logWarning(
         `REDIS_URL: ${server} cannot be used (${reason}). This process counts requests on its own.`
       )

@@ -4,7 +4,7 @@
  */
 import { Clock, Context, Effect, Layer, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import { counter, startAtZero } from "../observability/Metrics.ts"
+import { counter, startAtZero } from "../observability/MetricConstructors.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"

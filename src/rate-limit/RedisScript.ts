@@ -16,8 +16,8 @@ export type Command =
   | { readonly verb: "peek" | "unban" | "probe" }
 
 /**
- * `state` is the state before the command, from which `Policy.decide` repeats the script's decisions.
- * `test/rate-limit/RateLimiter.test.ts` tests both.
+ * From `state`, as it was before the command, `Policy.decide` makes the script's decisions again.
+ * `test/rate-limit/RateLimiter.test.ts` compares them.
  */
 export interface Reply {
   readonly now: number

@@ -33,7 +33,7 @@ export class TestService extends Context.Service<TestService, {
   readonly becomeUnavailable: Effect.Effect<void>
   /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call twice for two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
-  /** Delays each request by `delay` until `recover` runs. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
+  /** Until `recover` runs, delays requests by `delay`. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
   /** Loses the next `count` responses: the service processes the requests, but the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>

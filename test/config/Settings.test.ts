@@ -3,7 +3,7 @@ import { assert, describe, expect, it } from "@effect/vitest"
 import { Cause, Config, ConfigProvider, Effect, Redacted } from "effect"
 import { parseEnv } from "node:util"
 import { allSettings, checkSettings, Settings } from "../../src/config/Settings.ts"
-import * as LogLines from "../../src/observability/LogLines.ts"
+import * as LogReferences from "../../src/observability/LogReferences.ts"
 import { readPage } from "../support/Documents.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
@@ -57,7 +57,7 @@ describe("Settings", () => {
       const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
       assert.deepStrictEqual(empty, absent)
       for (const text of invalid) {
-        const message = LogLines.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
+        const message = LogReferences.describeCause(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
         assert.isTrue(message.startsWith(`${name}: expected ${form}`), `${text}: ${message}`)
         assert.notInclude(message, "secret")
       }
@@ -68,7 +68,7 @@ describe("Settings", () => {
       assert.strictEqual(yield* read(Settings.port.config, { PORT: " 80 " }), 80)
       assert.strictEqual(Redacted.value(yield* read(Settings.adminToken.config, { ADMIN_TOKEN: " adm_! " })), "adm_!")
       const error = yield* Effect.flip(read(Settings.corsOrigins.config, { CORS_ORIGINS: "https://a.example, shop" }))
-      assert.include(LogLines.describe(Cause.fail(error)), "or *, not \"shop\"")
+      assert.include(LogReferences.describeCause(Cause.fail(error)), "or *, not \"shop\"")
     }))
 
   it("match the table of docs/configuration.md", async () => {

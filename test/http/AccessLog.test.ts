@@ -6,7 +6,7 @@ import { type ApiError, Conflict, InvalidRequest } from "../../src/api/Errors.ts
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordRequest } from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
-import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
 const linesOf = (

@@ -20,7 +20,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
 /** Describes an error and its causes in one line. Omits the values of settings, because they may be secrets. */
-export const describe = (cause: Cause.Cause<unknown>): string => {
+export const describeCause = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()
   let error = Cause.squash(cause)
