@@ -1,6 +1,13 @@
 import { defineConfig } from "vitest/config"
 
 const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
+/** Long suites that measure no time, so that other suites may take their CPU. */
+const untimed = [
+  "test/{conformance,docs,http,package}/*.long.test.ts",
+  "test/processes/{bench,cli,console,deployment}.test.ts"
+]
+// Above what any test needs on a busy machine. No test measures time by it.
+const timeouts = { testTimeout: 360_000, hookTimeout: 360_000 }
 
 export default defineConfig({
   test: {
@@ -16,8 +23,18 @@ export default defineConfig({
         extends: true,
         test: { name: "quick", include: ["test/**/*.test.ts"], exclude: long, testTimeout: 20_000, hookTimeout: 60_000 }
       },
-      // Above what any test needs on a busy machine. No test measures time by it.
-      { extends: true, test: { name: "long", include: long, testTimeout: 360_000, hookTimeout: 360_000 } }
+      { extends: true, test: { name: "long", include: untimed, maxWorkers: 2, ...timeouts } },
+      {
+        extends: true,
+        test: {
+          name: "timed",
+          include: long,
+          exclude: untimed,
+          maxWorkers: 1,
+          sequence: { groupOrder: 1 },
+          ...timeouts
+        }
+      }
     ]
   }
 })

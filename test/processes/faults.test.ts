@@ -139,7 +139,7 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
       proxy.setFault("slow")
       const load = yield* Load.run(service.address, key, 50)
       yield* load.untilMore(200)
-      for (let pause = 0; pause < 3; pause++) {
+      for (let pause = 0; pause < 2; pause++) {
         service.process.kill("SIGSTOP")
         yield* Effect.sleep("5 seconds")
         service.process.kill("SIGCONT")
