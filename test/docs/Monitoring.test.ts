@@ -67,7 +67,7 @@ const cases: ReadonlyArray<
   // A restart of the process resets the counter.
   ["PetstoreBans", 14, 17, ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
   ["PetstoreAdminAuthenticationFails", 2, 10, ...values(failedLogins, "0 21x20", "0 19x20")],
-  ["PetstoreLogReferencesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
+  ["PetstoreLogLinesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]
 
 const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, content: object) {
