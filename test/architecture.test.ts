@@ -1,4 +1,3 @@
-/** Tests that each source file imports only from its own layer or an earlier one (CONTRIBUTING.md). */
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { basename, dirname, join, normalize } from "node:path"

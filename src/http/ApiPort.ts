@@ -73,7 +73,7 @@ export const makeHooks = Effect.fnUntraced(
       finish: (head, context, response) => {
         if (context.charged.to === "key") return send(head, context, context.charged.decision, response)
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
-        return Effect.flatMap(limited, ({ decision, response }) => send(head, context, decision, response))
+        return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
       },
       // Charge interrupted requests too, so that they cannot cause unlimited lookups of API keys.
       abort: (head, context) =>

@@ -1,6 +1,5 @@
-/** Tests that 64-bit integers stay exact in JSON. */
 import { assert, describe, it } from "@effect/vitest"
-import { Arbitrary, Effect, Option, Schema } from "effect"
+import { Arbitrary, Effect, Schema } from "effect"
 import * as fc from "fast-check"
 import { exactJson, Int64 } from "../../src/api/Int64.ts"
 import { Pet, Pets, PetsJson } from "../../src/api/Pets.ts"
@@ -16,49 +15,12 @@ describe("exactJson", () => {
 
   it("encodes any pets, as the faster PetsJson does, and decodes the same pets from the text", async () => {
     const samples = await Effect.runPromise(Arbitrary.sampleEffect(Arbitrary.schema(Pet), { count: 100 }))
-    const pet = fc.tuple(fc.constantFrom(...samples), fc.record({ id, name })).map(([one, named]) => ({
-      ...one,
-      ...named
-    }))
+    const others = fc.record({ id, name })
+    const pet = fc.tuple(fc.constantFrom(...samples), others).map(([one, other]) => ({ ...one, ...other }))
     fc.assert(fc.property(fc.array(pet), (pets) => {
       const text = Schema.encodeSync(PetsJson)(pets)
       assert.strictEqual(text, Schema.encodeSync(exactJson(Pets))(pets))
       assert.deepStrictEqual(Schema.decodeSync(exactJson(Pets))(text), pets)
-    }))
-  })
-
-  class Point extends Schema.Class<Point>("Point")({ x: Schema.Int, y: Schema.optionalKey(Int64) }) {}
-
-  /** A value of each kind that JSON has no type for, beside integers. */
-  const Everything = Schema.Struct({
-    number: Schema.Finite,
-    id: Int64,
-    date: Schema.Date,
-    option: Schema.Option(Int64),
-    map: Schema.ReadonlyMap(Schema.String, Int64),
-    point: Point,
-    union: Schema.Union([Schema.Struct({ kind: Schema.Literal("a"), id: Int64 }), Schema.String, Schema.Null]),
-    nested: Schema.Array(Schema.Record(Schema.String, Schema.Array(Int64)))
-  })
-
-  it("decodes what it has encoded, for every kind of schema", () => {
-    const double = fc.double({ noNaN: true, noDefaultInfinity: true }).map((number) => number === 0 ? 0 : number)
-    const text = name.filter((text) => text !== "__proto__")
-    const isUnescaped = (text: string) => JSON.stringify(text) === `"${text}"`
-    const everything = fc.record({
-      number: fc.oneof(double, fc.constantFrom(2 ** 53 + 2, 1e20, 1e300, 0.1, 5e-324)),
-      id,
-      date: fc.date({ noInvalidDate: true }),
-      option: fc.option(id).map(Option.fromNullishOr),
-      map: fc.array(fc.tuple(text, id)).map((entries) => new Map(entries)),
-      point: fc.record({ x: fc.nat(), y: id }).map((fields) => new Point(fields)),
-      union: fc.oneof(fc.record({ kind: fc.constant("a" as const), id }), text, fc.constant(null)),
-      // Node 24.21 can parse the name "\n" as "\\" (a fault of V8's `JSON.parse`), so no name here has an escape.
-      nested: fc.array(fc.dictionary(text.filter(isUnescaped), fc.array(id), { noNullPrototype: true }))
-    }, { noNullPrototype: true })
-    const codec = exactJson(Everything)
-    fc.assert(fc.property(everything, (value) => {
-      assert.deepStrictEqual(Schema.decodeSync(codec)(Schema.encodeSync(codec)(value)), value)
     }))
   })
 

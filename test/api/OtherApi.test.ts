@@ -51,12 +51,10 @@ describe("The entry point of the contract", () => {
     }).pipe(Effect.provide(Mock)))
 
   it("reads a body before it takes a slot and validates the request, in exactly the endpoints that have a body", () => {
-    const onEndpoint = (
-      { endpoint: { middlewares, path, payload } }: { readonly endpoint: Http.HttpApiEndpoint.Top }
-    ) => {
-      const order = [...middlewares].flatMap(({ key }) =>
-        /(?:Validation|ConcurrencyLimit|RequestBody)$/.exec(key) ?? []
-      )
+    const onEndpoint = ({ endpoint }: { readonly endpoint: Http.HttpApiEndpoint.Top }) => {
+      const { middlewares, path, payload } = endpoint
+      const names = /(?:Validation|ConcurrencyLimit|RequestBody)$/
+      const order = [...middlewares].flatMap(({ key }) => names.exec(key) ?? [])
       // Middleware that is added later runs first, so a body takes a slot only once it has arrived.
       if (payload.size > 0) assert.deepStrictEqual(order, ["Validation", "ConcurrencyLimit", "RequestBody"], path)
       else assert.notInclude(order, "RequestBody", path)

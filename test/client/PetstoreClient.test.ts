@@ -137,8 +137,7 @@ describe("PetstoreClient with the service in memory", () => {
         if (concurrency === 1) assert.isAtMost(seconds, 180)
         // A call that would wait more than two minutes fails with RateLimitExceeded; a ban would give ApiKeyBanned.
         assert.isEmpty(result.filter((one) => one !== "ok" && one !== "RateLimitExceeded"))
-        const rejected = (yield* service.sentRequests).filter(({ status }) => status === 429)
-        assert.isAtMost(rejected.length, 1 + lost)
+        assert.isAtMost((yield* service.sentRequests).filter(({ status }) => status === 429).length, 1 + lost)
       }).pipe(Effect.provide(layerTest()))
   )
 
@@ -318,27 +317,23 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect.each(
-    [
-      ["nothing", "Unreachable", 1],
-      // The service may have issued the key before this response, but not before the next one.
-      [busy, "ServiceUnavailable", 1],
-      [error(429, "too_many_attempts", { "retry-after": "1" }), "TooManyAttempts", 6]
-    ] as const
-  )(
-    "retries AdminClient's calls that have changed nothing, after %s",
-    ([reply, reason, sent]) =>
-      Effect.gen(function*() {
-        const read = yield* withReplies([reply, pets], (_, { list }) => list())
-        assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
-        const write = yield* withReplies([reply], (_, { issue, revoke, update }) => {
-          const [issued, updated] = [issue({ name: "a", plan: "free" }), update("key_a", { name: "a" })]
-          return Effect.all([Effect.flip(issued), Effect.flip(updated), Effect.flip(revoke("key_a"))])
-        })
-        assert.deepStrictEqual(write.result.map(reasonOf), [reason, reason, reason])
-        assert.lengthOf(write.requests, 3 * sent)
+  const rows = [
+    ["nothing", "Unreachable", 1],
+    // The service may have issued the key before this response, but not before the next one.
+    [busy, "ServiceUnavailable", 1],
+    [error(429, "too_many_attempts", { "retry-after": "1" }), "TooManyAttempts", 6]
+  ] as const
+  it.effect.each(rows)("retries AdminClient's calls if safe: %s", ([reply, reason, sent]) =>
+    Effect.gen(function*() {
+      const read = yield* withReplies([reply, pets], (_, { list }) => list())
+      assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
+      const write = yield* withReplies([reply], (_, { issue, revoke, update }) => {
+        const [issued, updated] = [issue({ name: "a", plan: "free" }), update("key_a", { name: "a" })]
+        return Effect.all([Effect.flip(issued), Effect.flip(updated), Effect.flip(revoke("key_a"))])
       })
-  )
+      assert.deepStrictEqual(write.result.map(reasonOf), [reason, reason, reason])
+      assert.lengthOf(write.requests, 3 * sent)
+    }))
 
   it.effect("sends one request, and one more for each second without a response", () =>
     Effect.gen(function*() {

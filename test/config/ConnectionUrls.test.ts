@@ -1,4 +1,3 @@
-/** Tests the forms of `DATABASE_URL` and `REDIS_URL`, their parameters, and the errors of invalid ones. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result } from "effect"
 import { type DatabaseUrl, parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"

@@ -1,4 +1,3 @@
-/** Tests the form of each setting, the check of all settings, and the tables of settings in the documents. */
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Cause, Config, ConfigProvider, Effect, Redacted } from "effect"
 import { parseEnv } from "node:util"

@@ -16,11 +16,8 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Service = Effect.Success<ReturnType<typeof startService>>
 
-const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
-  sh: ["bash", "-eu", "-o", "pipefail"],
-  js: [process.execPath],
-  python: ["python3"]
-}
+const [sh, js, python] = [["bash", "-eu", "-o", "pipefail"], [process.execPath], ["python3"]]
+const programs: Readonly<Record<string, ReadonlyArray<string>>> = { sh, js, python }
 
 /** Replaces values that differ between runs: numbers and opaque texts. Status, code and names of fields stay. */
 const shapeOf = (json: string): unknown =>
@@ -70,16 +67,9 @@ const startService = Effect.fnUntraced(function*(page: string) {
   // The pages name the default ports. curl connects to those of this service.
   const connectTo = (port: number, url: string) => `connect-to = "localhost:${port}:${new URL(url).host}"\n`
   writeFileSync(join(bin, ".curlrc"), connectTo(8080, address) + connectTo(9090, management))
-  const env: Readonly<Record<string, string>> = {
-    PATH: `${bin}:${dirname(process.execPath)}:${process.env.PATH}`,
-    CURL_HOME: bin,
-    ...compileCache,
-    PETSTORE_URL: address,
-    PETSTORE_API_KEY: key,
-    PETSTORE_ADMIN_URL: management,
-    ADMIN_TOKEN: adminToken,
-    ...database
-  }
+  const own = { PATH: `${bin}:${dirname(process.execPath)}:${process.env.PATH}`, CURL_HOME: bin, ...compileCache }
+  const ports = { PETSTORE_URL: address, PETSTORE_API_KEY: key, PETSTORE_ADMIN_URL: management }
+  const env: Readonly<Record<string, string>> = { ...own, ...ports, ADMIN_TOKEN: adminToken, ...database }
   return { cwd, env, key, newId: Effect.map(issue(service), ({ id }) => id) }
 })
 
@@ -137,13 +127,12 @@ const runUnreliableProxy = Effect.fnUntraced(function*(address = "") {
       return
     }
     const { headers, method = "GET", url: path = "/" } = incoming
-    incoming.pipe(
-      request(new URL(path, address), { headers, method }).on("response", (response) => {
-        responses.push(response)
-        if (attempt === 3) incoming.socket.destroy()
-        response.pipe(attempt === 3 ? outgoing : outgoing.writeHead(response.statusCode ?? 500, response.headers))
-      })
-    )
+    const passedOn = request(new URL(path, address), { headers, method }).on("response", (response) => {
+      responses.push(response)
+      if (attempt === 3) incoming.socket.destroy()
+      response.pipe(attempt === 3 ? outgoing : outgoing.writeHead(response.statusCode ?? 500, response.headers))
+    })
+    incoming.pipe(passedOn)
   })
   return { url, responses }
 })

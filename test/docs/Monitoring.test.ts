@@ -1,4 +1,3 @@
-/** Tests the alert rules and the dashboard: their runbooks and descriptions, and when each rule fires. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { writeFileSync } from "node:fs"
@@ -98,24 +97,20 @@ describe("The alert rules", () => {
     assert.sameMembers(runbooks, alerts.map(({ alert }) => alert))
   })
 
-  it.effect.skipIf(!isInstalled)(
-    "fire for their namespace alone, once their case has lasted for the time of the rule",
-    () => {
+  it.effect.skipIf(!isInstalled)("fire for their namespace alone, after the rule's time", () =>
+    Effect.gen(function*() {
       assert.sameMembers([...new Set(cases.map(([alert]) => alert))], alerts.map(({ alert }) => alert))
       const inNamespace = (name: string, series: Series) =>
         Object.entries(series).map(([each, values]) => (
           { series: each.replace("{", `{namespace="${name}", `), values }
         ))
-      const test = (alert: string, minute: number, production: Series, staging: Series, isFiring: boolean) => ({
-        interval: "1m",
-        name: alert,
-        input_series: [...inNamespace("production", production), ...inNamespace("staging", staging)],
-        promql_expr_test: [{
-          expr: `count by (namespace) (ALERTS{alertname="${alert}", alertstate="firing"})`,
-          eval_time: `${minute}m`,
-          exp_samples: isFiring ? [{ labels: `{namespace="production"}`, value: 1 }] : []
-        }]
-      })
+      const test = (alert: string, minute: number, production: Series, staging: Series, isFiring: boolean) => {
+        const expr = `count by (namespace) (ALERTS{alertname="${alert}", alertstate="firing"})`
+        const exp_samples = isFiring ? [{ labels: `{namespace="production"}`, value: 1 }] : []
+        const input_series = [...inNamespace("production", production), ...inNamespace("staging", staging)]
+        const promql_expr_test = [{ expr, eval_time: `${minute}m`, exp_samples }]
+        return { interval: "1m", name: alert, input_series, promql_expr_test }
+      }
       const tests = cases.flatMap(([alert, firesFrom, silentAt, fires, isSilent]) => [
         test(alert, firesFrom - 1, fires, isSilent, false),
         test(alert, firesFrom, fires, isSilent, true),
@@ -124,14 +119,11 @@ describe("The alert rules", () => {
       // Staging is ahead of production.
       const staging = { [version("1.1.0", "b")]: "1x40" }
       tests.push(test("PetstoreVersionsDiffer", 35, versions("1.0.0"), staging, false))
-      return Effect.gen(function*() {
-        const file = join(yield* temporaryDirectory, "alerts.yaml")
-        // As the overlays do.
-        writeFileSync(file, stringify(rules).replace(`namespace="petstore"`, `namespace="production"`))
-        yield* promtool(["test", "rules"], { rule_files: [file], evaluation_interval: "1m", tests })
-      })
-    }
-  )
+      const file = join(yield* temporaryDirectory, "alerts.yaml")
+      // As the overlays do.
+      writeFileSync(file, stringify(rules).replace(`namespace="petstore"`, `namespace="production"`))
+      yield* promtool(["test", "rules"], { rule_files: [file], evaluation_interval: "1m", tests })
+    }))
 })
 
 describe("The dashboard", () => {

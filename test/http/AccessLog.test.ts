@@ -8,16 +8,12 @@ import { recordRequest } from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
 
+type Options = Readonly<{ error?: ApiError; isDirect?: boolean; isEnabled?: boolean; level?: "Info" | "Warn" }>
+
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
-const linesOf = (
-  keyId: string | undefined,
-  url: string | undefined,
-  isDirect: boolean,
-  level: "Info" | "Warn",
-  isEnabled = true,
-  error?: ApiError
-) =>
+const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
   Effect.gen(function*() {
+    const { error, isDirect = true, isEnabled = true, level = "Info" } = options
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)
     const logger = Logger.map(Logger.formatJson, write)
@@ -54,17 +50,17 @@ describe("The access log", () => {
   it.effect("describes each request at level Info, without secrets, unless ACCESS_LOG is false", () =>
     Effect.gen(function*() {
       for (const [keyId, url, fields] of requests) {
-        const [line = "", ...others] = yield* linesOf(keyId, url, true, "Info")
+        const [line = "", ...others] = yield* linesOf(keyId, url)
         assert.isEmpty(others)
-        assert.deepStrictEqual([line], yield* linesOf(keyId, url, false, "Info"))
+        assert.deepStrictEqual([line], yield* linesOf(keyId, url, { isDirect: false }))
         const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(line)
         const names = ["method", "route", ...url === undefined ? [] : ["path"], "status", "durationMs", "keyId"]
         assert.deepStrictEqual(Object.keys(annotations), [...names, "requestId"])
         const expected = { method: "GET", status: 200, durationMs: 0, requestId: "id:1.2-3_4", ...fields }
         assert.deepInclude(annotations, expected)
         for (const isDirect of [true, false]) {
-          assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Warn"))
-          assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Info", false))
+          assert.isEmpty(yield* linesOf(keyId, url, { isDirect, level: "Warn" }))
+          assert.isEmpty(yield* linesOf(keyId, url, { isDirect, isEnabled: false }))
         }
       }
     }))
@@ -73,30 +69,24 @@ describe("The access log", () => {
     Effect.gen(function*() {
       const message = `Invalid request: body.name: expected string; body.psk_${"a".repeat(38)}: query.limit.`
       const invalid = new InvalidRequest({ message })
-      const [line = ""] = yield* linesOf("key_a", undefined, true, "Info", true, invalid)
+      const [line = ""] = yield* linesOf("key_a", undefined, { error: invalid })
       const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
       assert.deepInclude(JSON.parse(line).annotations, expected)
       // Only a 400 is about fields.
       const conflict = new Conflict({ message })
-      assert.notInclude((yield* linesOf("key_a", undefined, true, "Info", true, conflict)).join(), "fields")
+      assert.notInclude((yield* linesOf("key_a", undefined, { error: conflict })).join(), "fields")
     }))
 
-  it.effect("has the same metric labels for every unknown method and path", () =>
+  it.effect("has one metric series, in seconds, for all unknown methods and paths, also if ACCESS_LOG is false", () =>
     Effect.gen(function*() {
-      for (const method of ["PROPFIND", "MKCOL", "LOCK"]) {
-        const context = makeRequestContext("id", 0n)
-        yield* recordRequest({ method, url: `/${method}` }, context, 404)
+      yield* TestClock.adjust("40 millis")
+      for (const [method, isEnabled] of [["PROPFIND", true], ["MKCOL", false], ["LOCK", false]] as const) {
+        const record = recordRequest({ method, url: `/${method}` }, makeRequestContext("id", 0n), 404)
+        yield* Effect.provideService(record, AccessLogEnabled, isEnabled)
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
       const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
       assert.deepStrictEqual(series.map(({ attributes }) => attributes), [{ ...labels, unit: "s" }])
+      assert.deepInclude(series[0]?.state, { count: 3, sum: 0.12 })
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
-
-  it.effect("leaves the histogram of durations, in seconds, when ACCESS_LOG is false", () =>
-    Effect.gen(function*() {
-      yield* TestClock.adjust("40 millis")
-      yield* recordRequest({ method: "GET", url: "/" }, makeRequestContext("id", 0n), 499)
-      const [series] = yield* Metric.snapshot
-      assert.deepInclude(series?.state, { count: 1, sum: 0.04 })
-    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()), Effect.provideService(AccessLogEnabled, false)))
 })

@@ -34,11 +34,8 @@ const allow = (...items: ReadonlyArray<object | undefined>) => {
 }
 const [ofServer, ofPets, ofPet] = [allow(...Object.values(paths)), allow(paths["/pets"]), allow(paths["/pets/{petId}"])]
 const ofPage = { allow: "GET, HEAD, OPTIONS" }
-const deprecated = {
-  deprecation: "@1795219200",
-  sunset: "Thu, 05 Dec 2030 00:00:00 GMT",
-  link: `</v1/pets>; rel="successor-version"`
-}
+const link = `</v1/pets>; rel="successor-version"`
+const deprecated = { deprecation: "@1795219200", sunset: "Thu, 05 Dec 2030 00:00:00 GMT", link }
 
 const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
@@ -218,8 +215,7 @@ describe("ApiServer", () => {
           [create(pet).repeat(2) + "garbage\r\n\r\n", 201, 201, 400]
         ] as const
         for (const [bytes, ...codes] of pipelines) assert.deepStrictEqual(statusesOf(yield* send(bytes)), [...codes])
-        const halfClosed = yield* send(create(pet).repeat(2), { halfCloses: true })
-        assert.deepStrictEqual(statusesOf(halfClosed), [201, 201])
+        assert.deepStrictEqual(statusesOf(yield* send(create(pet).repeat(2), { halfCloses: true })), [201, 201])
         // The list has the pet of the create before it, and not of the one after it.
         const [first, second] = [randomUUID(), randomUUID()].map((name) => `{"name":"${name}","categoryId":1}`)
         const list = "GET /v1/pets?limit=100 HTTP/1.1"

@@ -34,10 +34,8 @@ describe.skipIf(browser === undefined)("/docs", () => {
         const page = await running.newPage()
         const hosts = new Set<string>()
         const errors: Array<string> = []
-        const sent: Array<string> = []
         page.on("request", (request) => {
           if (!request.url().startsWith("data:")) hosts.add(new URL(request.url()).origin)
-          if (request.url().includes("/v1/")) sent.push(request.url())
         })
         page.on("pageerror", (error) => errors.push(error.message))
         page.on("console", (message) => {
@@ -51,16 +49,7 @@ describe.skipIf(browser === undefined)("/docs", () => {
         }
         assert.strictEqual(await page.title(), "Petstore")
         await page.getByText("Each request carries an API key as a bearer token.").first().waitFor()
-        // No link of the library's maker.
-        const links = page.locator("a[href^=http]:visible")
-        const foreign = await links.evaluateAll((all) => all.map((link) => link.getAttribute("href")))
-        assert.deepStrictEqual([...new Set(foreign)], ["https://opensource.org/license/mit"])
-        const offers = page.getByText(/Ask AI|MCP|Open API Client|Powered by/i).locator("visible=true")
-        assert.strictEqual(await offers.count(), 0)
-
         assert.match(await tryOut(page, 0), /^401 .*"code":"missing_api_key"/)
-        // Without a filter and a cursor.
-        assert.deepStrictEqual(sent, [`${service.address}/v1/pets?limit=20`])
         await page.getByPlaceholder("Token").first().fill(key)
         assert.match(await tryOut(page, 0), /^200 .*"name":"Rexofthepage","categoryId":9223372036854775807,/)
         assert.match(await tryOut(page, 1), /^201 .*"id":2,"name":"Rex","categoryId":3,/)

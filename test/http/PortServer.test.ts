@@ -10,8 +10,11 @@ it.live("A defect is a logged 500, also an error of the API, for the ErrorReport
   const broken = new NotFound({ message: "from a defect" })
   const registry = new Map()
   const [reported, logged]: [Array<unknown>, Array<string>] = [[], []]
-  const reporter = ErrorReporter.make(({ cause }) => void reported.push(Cause.squash(cause)))
+  const reporters = ErrorReporter.layer([ErrorReporter.make(({ cause }) => void reported.push(Cause.squash(cause)))])
   const loggers = [Logger.map(Logger.formatJson, (line) => void logged.push(line))]
+  const store = memoryWith(() => ({ list: () => Effect.die(broken) }))
+  const region = Layer.succeed(Metric.CurrentMetricAttributes, { region: "eu" })
+  const measured = Layer.merge(Layer.succeed(Metric.MetricRegistry, registry), region)
   return Effect.gen(function*() {
     const { call, newKey } = yield* Service
     const response = yield* call("/v1/pets", { key: yield* newKey })
@@ -22,14 +25,7 @@ it.live("A defect is a logged 500, also an error of the API, for the ErrorReport
     const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)
     const requests = metrics.find(({ id }) => id === "petstore_http_server_request_duration_seconds")
     assert.deepInclude(requests?.attributes, { "http.response.status_code": "500", region: "eu" })
-  }).pipe(Effect.provide(Layer.provide(
-    service(memoryWith(() => ({ list: () => Effect.die(broken) })), {}, { loggers }),
-    Layer.mergeAll(
-      ErrorReporter.layer([reporter]),
-      Layer.succeed(Metric.MetricRegistry, registry),
-      Layer.succeed(Metric.CurrentMetricAttributes, { region: "eu" })
-    )
-  )))
+  }).pipe(Effect.provide(Layer.provide(service(store, {}, { loggers }), Layer.merge(reporters, measured))))
 })
 
 it.live("A defect behind the operation is a logged 500 with the Error body", () => {

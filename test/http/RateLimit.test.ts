@@ -12,14 +12,11 @@ import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { message, openConnections, type ReceivedResponse } from "../support/Sockets.ts"
 
-const limitsOf = ({ headers, status }: ReceivedResponse) => ({
-  status,
-  limit: headers.get("x-ratelimit-limit"),
-  remaining: headers.get("x-ratelimit-remaining"),
-  reset: headers.get("x-ratelimit-reset"),
-  scope: headers.get("x-ratelimit-scope"),
-  retryAfter: headers.get("retry-after")
-})
+const limitsOf = ({ headers, status }: ReceivedResponse) => {
+  const of = (name: string) => headers.get(`x-ratelimit-${name}`)
+  const limits = { limit: of("limit"), remaining: of("remaining"), reset: of("reset"), scope: of("scope") }
+  return { status, ...limits, retryAfter: headers.get("retry-after") }
+}
 
 describe("Rate limits", () => {
   it.effect("allow 60 requests a minute on Free, whatever their status, then return 429, and ban a key that keeps calling", () =>
@@ -106,18 +103,13 @@ describe("Rate limits", () => {
     const decided = Deferred.makeUnsafe<void>()
     const ban = { allowed: false, banBegan: true, bannedUntil: 60_000 }
     const stores = Layer.merge(memory, RateLimiter.layerMemory)
-    const limiter = Layer.effect(
-      RateLimiter,
-      Effect.map(RateLimiter, (limiter) => ({
-        ...limiter,
-        charge: (caller, limits) => {
-          if (caller.startsWith("address:")) return limiter.charge(caller, limits)
-          events.push("charge")
-          const decision = Effect.map(limiter.peek(caller, limits), (free) => ({ ...free, ...ban }))
-          return Effect.andThen(Deferred.await(decided), decision)
-        }
-      }))
-    )
+    const chargeLate = (own: RateLimiter["Service"]): RateLimiter["Service"]["charge"] => (caller, limits) => {
+      if (caller.startsWith("address:")) return own.charge(caller, limits)
+      events.push("charge")
+      const decision = Effect.map(own.peek(caller, limits), (free) => ({ ...free, ...ban }))
+      return Effect.andThen(Deferred.await(decided), decision)
+    }
+    const limiter = Layer.effect(RateLimiter, Effect.map(RateLimiter, (own) => ({ ...own, charge: chargeLate(own) })))
     const add = (event: string) => void events.push(event)
     const usage = Layer.effect(KeyUsage, Effect.map(KeyUsage, (own) => ({ ...own, count: (_, kind) => add(kind) })))
     const recordBan: AuditLog["Service"]["recordBan"] = ({ until }) => Effect.sync(() => add(`ban until ${until}`))

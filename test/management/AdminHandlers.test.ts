@@ -1,4 +1,3 @@
-/** Tests the key operations of the management port beside the API port, on every store. */
 import { assert, it } from "@effect/vitest"
 import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
@@ -230,9 +229,7 @@ describeOnEach(servers, "Key operations", (it) => {
       assertError(misspelled, 400, "invalid_request", "query.statee: unknown parameter (did you mean state?).")
       const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
       const change = (body: unknown, of = id) => admin("PATCH", `/keys/${of}`, body)
-      for (const [body, message] of invalidChanges) {
-        assertError(yield* change(body), 400, "invalid_request", message)
-      }
+      for (const [body, message] of invalidChanges) assertError(yield* change(body), 400, "invalid_request", message)
       assertError(yield* change({}, "key_none"), 404, "not_found", "key_none")
       assertError(yield* admin("GET", "/keys/key_none/usage"), 404, "not_found", "key_none")
       for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) assert.strictEqual((yield* change({ name })).status, 200)

@@ -40,17 +40,12 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const logger = Logger.make(({ fiber, logLevel, message }) => {
       lines.push({ level: logLevel, message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
     })
-    return Layer.mergeAll(
-      Layer.provide(Service.layer, ApiServer.layer),
-      ManagementServer.layer,
-      management,
-      AdminClient.layer({ baseUrl, token: Redacted.make(adminToken) })
-    ).pipe(
-      Layer.provide([
-        GracefulShutdown.layer,
-        Layer.provideMerge(RateLimiter.layerMemory, store),
-        Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token: Redacted.make(adminToken) })
-      ]),
+    const token = Redacted.make(adminToken)
+    const api = Layer.provide(Service.layer, ApiServer.layer)
+    const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
+    const ownToken = Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })
+    return Layer.mergeAll(api, ManagementServer.layer, management, AdminClient.layer({ baseUrl, token })).pipe(
+      Layer.provide([GracefulShutdown.layer, limited, ownToken]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger]))
     )

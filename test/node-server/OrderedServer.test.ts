@@ -1,4 +1,3 @@
-/** Bounds on connections and on what one can make the service hold, and the end of one whose bytes are not HTTP. */
 import { assert, describe, it, layer, vi } from "@effect/vitest"
 import { Duration, Effect, Layer, Metric } from "effect"
 import { setTimeout } from "node:timers/promises"
@@ -53,32 +52,25 @@ layer(service(slowStore))("A connection", (it) => {
       }
     }))
 
-  /** Sends each part once the responses to the parts before it have arrived, `responses` for each part. */
-  const sendInTurn = Effect.fnUntraced(function*(parts: ReadonlyArray<string>, responses: number) {
-    const { port, unlimitedKey } = yield* Service
-    const key = `Authorization: Bearer ${yield* unlimitedKey}`
-    const [socket = assert.fail()] = yield* openConnections(port, 1, {})
-    let text = ""
-    socket.setEncoding("latin1").on("data", (chunk: string) => text += chunk)
-    const count = () => text.split("HTTP/1.1 ").length - 1
-    for (const [index, part] of parts.entries()) {
-      socket.write(part.replaceAll("KEY", key))
-      yield* until(() => count() === responses * (index + 1) || socket.closed)
-    }
-    return count()
-  })
-
-  it.effect("serves a client that has two requests under way, however many bytes it sends", () =>
+  const two = request("GET /v1/pets/1", "KEY", `X: ${long}`) + find
+  const add = upgraded("POST /v1/pets", "KEY", "Content-Type: application/json", "Content-Length: 29")
+  const upgrades = [upgrade, `${add}{"name":"Rex","categoryId":1}`, upgraded("GET /v1/pets", "KEY")]
+  it.effect.each<readonly [string, parts: ReadonlyArray<string>, responses: number]>([
+    ["serves a client that has two requests under way, however many bytes it sends", Array(20).fill(two), 2],
+    ["stays open if each request asks for an upgrade, as those of Java's HttpClient do", [...upgrades, ...upgrades], 1]
+  ])("%s", ([, parts, responses]) =>
     Effect.gen(function*() {
-      const two = request("GET /v1/pets/1", "KEY", `X: ${long}`) + find
-      assert.strictEqual(yield* sendInTurn(Array(20).fill(two), 2), 40)
-    }))
-
-  it.effect("stays open if each request asks for an upgrade, as those of Java's HttpClient do", () =>
-    Effect.gen(function*() {
-      const add = upgraded("POST /v1/pets", "KEY", "Content-Type: application/json", "Content-Length: 29")
-      const parts = [upgrade, `${add}{"name":"Rex","categoryId":1}`, upgraded("GET /v1/pets", "KEY")]
-      assert.strictEqual(yield* sendInTurn([...parts, ...parts], 1), 6)
+      const { port, unlimitedKey } = yield* Service
+      const key = `Authorization: Bearer ${yield* unlimitedKey}`
+      const [socket = assert.fail()] = yield* openConnections(port, 1, {})
+      let text = ""
+      socket.setEncoding("latin1").on("data", (chunk: string) => text += chunk)
+      const count = () => text.split("HTTP/1.1 ").length - 1
+      for (const [index, part] of parts.entries()) {
+        socket.write(part.replaceAll("KEY", key))
+        yield* until(() => count() === responses * (index + 1) || socket.closed)
+      }
+      assert.strictEqual(count(), responses * parts.length)
     }))
 
   it.effect("is closed after an error of a request with a malformed body, with exactly one response", () =>
@@ -96,21 +88,13 @@ layer(service(slowStore))("A connection", (it) => {
 })
 
 describe("The service", () => {
-  /** The stores in memory, where the lookup of a key never ends. `counts` has those that began and were interrupted. */
-  const neverVerifies = () => {
+  it.effect("charges a request to its address if the client resets the connection, and counts it as 499", () => {
     const counts = { lookups: 0, interrupted: 0 }
     const verify = () => {
       counts.lookups++
       return Effect.onInterrupt(Effect.never, () => Effect.sync(() => counts.interrupted++))
     }
-    return {
-      counts,
-      store: Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
-    }
-  }
-
-  it.effect("charges a request to its address if the client resets the connection, and counts it as 499", () => {
-    const { counts, store } = neverVerifies()
+    const store = Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
     return Effect.gen(function*() {
       const { call, port } = yield* Service
       const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))

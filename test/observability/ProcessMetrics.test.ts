@@ -1,4 +1,3 @@
-/** Tests the metrics of the process. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { PrometheusMetrics } from "effect/observability"

@@ -46,16 +46,12 @@ const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/pa
 
 /** A project with the examples and what the generators make of the OpenAPI document, and a service with two pets. */
 const makeExamples = Effect.gen(function*() {
-  const path = yield* makeProject({
-    effect,
-    "@hey-api/openapi-ts": "0.99.0",
-    "openapi-fetch": "0.17.0",
-    "openapi-typescript": "7.13.0",
-    "petstore-client": `file:${(yield* Installed).tarball}`,
-    // The generators need the API of this older compiler.
-    "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
-    "@types/node": devDependencies["@types/node"]
-  }, ["--ignore-scripts"])
+  const generators = { "@hey-api/openapi-ts": "0.99.0", "openapi-fetch": "0.17.0", "openapi-typescript": "7.13.0" }
+  // The generators need the API of this older compiler.
+  const typescript = devDependencies["typescript-5.9"].replace("npm:typescript@", "")
+  const own = { effect, typescript, "@types/node": devDependencies["@types/node"] }
+  const client = { "petstore-client": `file:${(yield* Installed).tarball}` }
+  const path = yield* makeProject({ ...generators, ...own, ...client }, ["--ignore-scripts"])
   cpSync(join(root, "examples"), path, { recursive: true })
   const env = yield* startService("Rex", "Ada")
   const document = `${env.PETSTORE_URL}/openapi.json`
