@@ -27,7 +27,7 @@ const runImport = Effect.fnUntraced(function*(env: NodeJS.ProcessEnv, kill: (out
 })
 
 const pets = 1_000_000
-const kills = Number(process.env.KILLS ?? 3)
+const kills = Number(process.env.KILLS ?? 2)
 
 const title = "petstore import moves a million pets within two minutes, or none, and keys, cursors and bans work on"
 it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(title, () =>
