@@ -1,4 +1,3 @@
-/** Tests the admin token, from `ADMIN_TOKEN` and from its file, which have the same rules. */
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"

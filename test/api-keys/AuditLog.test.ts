@@ -1,4 +1,3 @@
-/** Tests the audit log of keys, in memory and on each database. */
 import { assert, it } from "@effect/vitest"
 import { DateTime, Duration, Effect, Fiber, Logger, Option, Redacted, References, Stream } from "effect"
 import { SqlClient } from "effect/sql"
@@ -50,9 +49,8 @@ describeOnEach(stores, "The audit log", (it, store) => {
       yield* untilTrue(Effect.map(walk(100, { key: id }), ({ length }) => length > 4), "the ban has an entry")
       const entries = yield* walk(100, { key: id })
       for (const { keyId } of entries) assert.strictEqual(keyId, id)
-      for (const { key } of [issued, rotated]) {
-        assert.notInclude(JSON.stringify(entries), Redacted.value(key).slice(4, -4))
-      }
+      const text = JSON.stringify(entries)
+      for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
       const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
       const expiresAt = DateTime.formatIso(at(60))
       const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000, expiresAt }

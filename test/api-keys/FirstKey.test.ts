@@ -1,4 +1,3 @@
-/** Tests when a start prints an API key. */
 import { assert, it } from "@effect/vitest"
 import { Console, Effect, Layer } from "effect"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"

@@ -1,22 +1,17 @@
-/** Tests the lease of cached keys: how old a holder can get, what a key in use costs, and what a lookup evicts. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 import { until } from "../support/Process.ts"
 
-const holder = {
-  key: { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 } },
-  endsAt: Infinity
-} as const
+const holder = { key: { id: "key_a", plan: "free", limits: { perMinute: 1, perDay: 1 } }, endsAt: Infinity } as const
 
 /** Begins a lookup of the secret `a`, which reads its holder. Query by query it takes `latencies`, then the last one. */
 const startLookup = Effect.fnUntraced(function*(...latencies: ReadonlyArray<number>) {
   const seen = { queries: 0 }
+  const query = Effect.suspend(() => Effect.sleep(latencies[seen.queries++] ?? latencies.at(-1) ?? 0))
   const findByHashes = (hashes: ReadonlyArray<string>) =>
-    Effect.suspend(() => Effect.sleep(latencies[seen.queries++] ?? latencies.at(-1) ?? 0)).pipe(
-      Effect.as(new Map(hashes.map((hash) => [hash, holder])))
-    )
+    Effect.as(query, new Map(hashes.map((hash) => [hash, holder])))
   const cache = yield* KeyCache.make({ findByHashes })
   const lookup = yield* Effect.forkChild(cache.get("a"))
   // A batch begins in a later turn of the event loop than its calls.

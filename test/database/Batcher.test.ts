@@ -1,21 +1,18 @@
-/** Tests the promises of batches to their calls. */
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Deferred, Duration, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
 import { TestClock } from "effect/testing"
-import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Batcher from "../../src/database/Batcher.ts"
+import { databaseSilent } from "../../src/database/Deadline.ts"
 
 const Caller = Context.Reference<string>("test/Caller", { defaultValue: () => "none" })
+
+type Options = Readonly<Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>>
 
 /**
  * Makes a batcher of numbers, in `scope` if there is one. Its runs wait for `release`, fail for the item -1, and are
  * recorded. An interrupted run that `hangs` ends at the end of the test, or at `endHanging`.
  */
-const make = Effect.fnUntraced(function*(
-  { concurrency = 1, hangs = false, scope, size = 100 }: Readonly<
-    Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>
-  > = {}
-) {
+const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope, size = 100 }: Options = {}) {
   const hanging = Latch.makeUnsafe(!hangs)
   const runs: Array<ReadonlyArray<number>> = []
   const spans: Array<Tracer.Span | undefined> = []
@@ -36,27 +33,18 @@ const make = Effect.fnUntraced(function*(
     })
   }).pipe(Effect.provideService(Scope.Scope, scope ?? testScope))
   yield* Effect.addFinalizer(() => hanging.open)
+  const turns = Effect.replicateEffect(Effect.yieldNow, 20)
   /** Starts calls, and waits until all of them wait. */
   const start = (...items: ReadonlyArray<number>) =>
-    Effect.tap(
-      Effect.forEach(items, (item) => Effect.forkChild(call(item))),
-      Effect.replicateEffect(Effect.yieldNow, 20)
-    )
+    Effect.tap(Effect.forEach(items, (item) => Effect.forkChild(call(item))), turns)
   return { call, callers, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
 })
 
-const isUnavailable = Exit.match({
-  onSuccess: () => false,
-  onFailure: (cause) =>
-    cause.reasons.some((reason) => reason._tag === "Fail" && reason.error instanceof ServiceUnavailable)
-})
+const unavailable = Exit.fail(databaseSilent)
 
 /** How the calls have ended so far. */
 const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
-  fibers.map((fiber) => {
-    const exit = fiber.pollUnsafe()
-    return exit === undefined ? "waits" : isUnavailable(exit) ? "503" : exit
-  })
+  fibers.map((fiber) => fiber.pollUnsafe() ?? "waits")
 
 /** A clock that `pause` moves by five seconds without running a timer. */
 const pausingClock = Effect.map(Clock.Clock, (clock) => {
@@ -88,11 +76,11 @@ describe("A call", () => {
       yield* TestClock.adjust("850 millis")
       assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
       yield* TestClock.adjust("150 millis")
-      assert.deepStrictEqual(ends(fibers), ["503", "waits"])
+      assert.deepStrictEqual(ends(fibers), [unavailable, "waits"])
       yield* TestClock.adjust("1850 millis")
-      assert.deepStrictEqual(ends(fibers), ["503", "waits"])
+      assert.deepStrictEqual(ends(fibers), [unavailable, "waits"])
       yield* TestClock.adjust("150 millis")
-      assert.deepStrictEqual(ends(fibers), ["503", "503"])
+      assert.deepStrictEqual(ends(fibers), [unavailable, unavailable])
       yield* release
       // The next batch starts once the interrupted one has ended.
       const [later] = yield* start(3)
@@ -123,7 +111,7 @@ describe("A call", () => {
       const fibers = [...yield* start(1), ...yield* start(2)]
       assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
       yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
-      assert.deepStrictEqual(ends([...fibers, ...yield* start(3)]), ["503", "503", "503"])
+      assert.deepStrictEqual(ends([...fibers, ...yield* start(3)]), [unavailable, unavailable, unavailable])
     }))
 })
 

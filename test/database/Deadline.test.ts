@@ -19,18 +19,16 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
 
-it.effect.each([["read", StatementBatcher.read], ["write", StatementBatcher.write]] as const)(
-  "A %s of the database fails with 503 three seconds after its start",
-  ([, make]) =>
-    Effect.gen(function*() {
-      const call = yield* make<number, never, never>({ name: "silent", size: 1, run: () => Effect.never })
-      const fiber = yield* Effect.forkChild(call(1), { startImmediately: true })
-      yield* TestClock.adjust("2800 millis")
-      assert.isUndefined(fiber.pollUnsafe())
-      yield* TestClock.adjust("200 millis")
-      assert.deepStrictEqual(fiber.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
-    }).pipe(Effect.provide(noDatabase))
-)
+const batches = [["read", StatementBatcher.read], ["write", StatementBatcher.write]] as const
+it.effect.each(batches)("A %s fails with 503 three seconds after its start", ([, make]) =>
+  Effect.gen(function*() {
+    const call = yield* make<number, never, never>({ name: "silent", size: 1, run: () => Effect.never })
+    const fiber = yield* Effect.forkChild(call(1), { startImmediately: true })
+    yield* TestClock.adjust("2800 millis")
+    assert.isUndefined(fiber.pollUnsafe())
+    yield* TestClock.adjust("200 millis")
+    assert.deepStrictEqual(fiber.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
+  }).pipe(Effect.provide(noDatabase)))
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>
   Effect.gen(function*() {

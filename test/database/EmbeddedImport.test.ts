@@ -1,10 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
-import { SqlClient } from "effect/sql"
+import type { SqlClient } from "effect/sql"
 import * as DirectoryLock from "../../src/database/DirectoryLock.ts"
-import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { runCommand } from "../support/CommandRun.ts"
-import { clientOn, databaseAt, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { databaseAt, dataDirectory, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { untilTrue } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
@@ -27,8 +26,7 @@ const rows = [
 ]
 
 /** The content of each table as PostgreSQL prints it, and the next value of each sequence. */
-const contentOf = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
+const contentOf = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
   yield* sql`SET TIME ZONE 'UTC'`
   const tables = yield* sql<{ readonly name: string }>`
     SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'petstore_migrations' ORDER BY 1`
@@ -43,38 +41,33 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
   it.live("copies every table and sequence, and leaves the rows of the directory as they were", () =>
     Effect.gen(function*() {
       const [directory, url] = [yield* dataDirectory, yield* temporaryDatabaseUrl]
-      const seed = Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        yield* Effect.forEach(rows, (statement) => sql.unsafe(statement))
-        return yield* contentOf
-      })
-      const before = yield* Effect.scoped(Effect.provide(seed, EmbeddedDatabase.layer(directory)))
+      const [query, queryEmbedded] = [Postgres.queryOn(url), queryIn(directory)]
+      const before = yield* queryEmbedded((sql) =>
+        Effect.andThen(Effect.forEach(rows, (statement) => sql.unsafe(statement)), contentOf(sql))
+      )
       const result = yield* importWith(directory, url)
       const counts =
         "3849 pets, 1 idempotency_keys, 1 api_keys, 2 api_key_secrets, 1 rate_limits, 1 audit_log, 1 key_usage"
       assert.deepStrictEqual([result.stdout, result.code], [`Imported ${counts}.\n`, 0], result.stderr)
       assert.match(result.stderr, /^pets: copied 3849 of 3849, \d+ a second$/m)
-      const read = Effect.provide(contentOf, clientOn(url))
-      assert.deepStrictEqual(yield* Effect.scoped(read), before)
-      assert.deepStrictEqual(yield* Effect.scoped(Effect.provide(contentOf, EmbeddedDatabase.layer(directory))), before)
+      assert.deepStrictEqual(yield* query(contentOf), before)
+      assert.deepStrictEqual(yield* queryEmbedded(contentOf), before)
 
       const again = yield* importWith(directory, url)
       const found = `DATABASE_URL: the database is not empty: ${counts}. Drop and create it again.`
       assert.deepStrictEqual(again, { code: 1, stdout: "", stderr: `${found}\n` })
 
-      const query = Postgres.queryOn(url)
       yield* query((sql) => sql`TRUNCATE pets, idempotency_keys, api_keys, rate_limits, audit_log, key_usage CASCADE`)
       yield* query((sql) => sql`CREATE RULE lose AS ON INSERT TO audit_log DO INSTEAD NOTHING`)
       const lost = `Nothing was imported: found ${counts.replace("1 audit_log, ", "")} instead of ${counts}.`
       assert.include((yield* importWith(directory, url)).stderr, lost)
       assert.isEmpty(yield* query((sql) => sql`SELECT FROM pets`))
 
-      const becomeOlder = Effect.flatMap(
-        SqlClient.SqlClient,
-        (sql) => sql`DELETE FROM petstore_migrations WHERE migration_id = 2`
-      )
-      yield* Effect.scoped(Effect.provide(becomeOlder, EmbeddedDatabase.layer(directory)))
-      assert.include((yield* importWith(directory, url)).stderr, "has schema version 1, but this command copies only")
+      for (const [id, version] of [[99, 99], [0, 1]] as const) {
+        yield* queryEmbedded((sql) => sql`UPDATE petstore_migrations SET migration_id = ${id} WHERE migration_id > 1`)
+        const { stderr } = yield* importWith(directory, url)
+        assert.include(stderr, `DATA_DIR: the embedded database has schema version ${version}, but this command copies`)
+      }
     }))
 
   it.live("is suggested by a start on a database without pets and keys", () =>
@@ -84,7 +77,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
         Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
       )
       yield* start
-      assert.match(lines.pop() ?? "", /^The database is empty, but .* petstore -- import$/)
+      assert.match(lines.pop() ?? "", /^The database is empty, but DATA_DIR, ".*", has an .* petstore -- import$/)
       yield* Postgres.queryOn(url)((sql) => sql.unsafe(rows[2] ?? ""))
       yield* start
       assert.notInclude(lines.join(), "The database is empty")
@@ -111,12 +104,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       const tables = yield* Postgres.queryOn(url)((sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`)
       assert.isEmpty(tables)
       // A service on the empty database, of which one connection is enough.
-      const service = yield* Effect.forkScoped(
-        Effect.provide(
-          Effect.andThen(Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`), Effect.never),
-          clientOn(`${url}?application_name=petstore`)
-        )
-      )
+      const queryAsService = Postgres.queryOn(`${url}?application_name=petstore`)
+      const service = yield* Effect.forkScoped(queryAsService((sql) => Effect.andThen(sql`SELECT 1`, Effect.never)))
       const connected = Postgres.queryOn(url)((sql) =>
         sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'petstore'`
       )

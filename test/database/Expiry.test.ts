@@ -1,4 +1,3 @@
-/** Tests when each table's expired rows are deleted, and by whose clock. */
 import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"

@@ -1,74 +1,69 @@
-/** Tests outages of the database: their errors, how long a start waits, lost files, and which sessions end. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Clock, type Duration, Effect, Exit, Layer, Logger, Metric, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { cpSync, renameSync } from "node:fs"
+import { cpSync, renameSync, rmSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Database from "../../src/database/Database.ts"
 import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Outage from "../../src/database/Outage.ts"
-import { databaseAt, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { databaseAt, dataDirectory, hasServer, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
 const withCode = (code: string, text = "") => Object.assign(new Error(text), { code })
 const unknown = (code: string) => new SqlError.UnknownError({ cause: withCode(code) })
 const pooler = (text: string) => new SqlError.ConnectionError({ cause: withCode("08P01", text) })
 
-describe("A failed statement", () => {
-  // `test/processes/faults.test.ts` and `main.test.ts` cause the other outages.
-  it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlErrorReason | Cause.TimeoutError]>([
-    ["a server behind PgBouncer that starts", "503", true, pooler("the database system is starting up")],
-    ["a parameter that PgBouncer rejects", "503", false, pooler("unsupported startup parameter: statement_timeout")],
-    ["a rejected user", "503", false, new SqlError.AuthenticationError({ cause: withCode("28P01") })],
-    ["a failed system call", "503", false, unknown("58030")],
-    ["an object in a wrong state", "503", false, unknown("55000")],
-    ["a missing database", "503", false, unknown("3D000")],
-    ["a missing prepared statement", "503", false, unknown("26000")],
-    ["a read-only server", "503, and says that reads work", true, unknown("25006")],
-    ["a closed connection", "503", true, new SqlError.ConnectionError({ cause: new Error("was\nclosed") })],
-    ["a timeout", "503", false, new Cause.TimeoutError("too slow")],
-    ["a missing table", "a defect", false, unknown("42P01")]
-  ])("because of %s gets %s, and a start waits for it: %s", ([, later, atStart, reason]) =>
-    Effect.gen(function*() {
-      const lines: Array<string> = []
-      const failure = Cause.isTimeoutError(reason) ? reason : new SqlError.SqlError({ reason })
-      assert.strictEqual(SqlError.isSqlError(failure) && Outage.isTransientAtStart(failure), atStart)
-      const error = yield* Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
-        Effect.catchDefect((defect) => Effect.fail({ defect })),
-        Effect.flip,
-        Effect.provide(Logger.layer([Logger.make(({ cause, message }) => {
-          assert.isEmpty(cause.reasons)
-          lines.push(String(message))
-        })]))
-      )
-      if (error instanceof ServiceUnavailable) {
-        assert.strictEqual(error.message.includes("Reads work") ? "503, and says that reads work" : "503", later)
-        assert.match(lines.join("\n"), /^A database statement failed: .*$/)
-      } else assert.deepStrictEqual([error, lines, later], [{ defect: failure }, [], "a defect"])
-    }))
-})
+// `test/processes/faults.test.ts` and `main.test.ts` cause the other outages.
+it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlErrorReason | Cause.TimeoutError]>([
+  ["a server behind PgBouncer that starts", "503", true, pooler("the database system is starting up")],
+  ["a parameter that PgBouncer rejects", "503", false, pooler("unsupported startup parameter: statement_timeout")],
+  ["a rejected user", "503", false, new SqlError.AuthenticationError({ cause: withCode("28P01") })],
+  ["a failed system call", "503", false, unknown("58030")],
+  ["an object in a wrong state", "503", false, unknown("55000")],
+  ["a missing database", "503", false, unknown("3D000")],
+  ["a missing prepared statement", "503", false, unknown("26000")],
+  ["a read-only server", "503, and says that reads work", true, unknown("25006")],
+  ["a closed connection", "503", true, new SqlError.ConnectionError({ cause: new Error("was\nclosed") })],
+  ["a timeout", "503", false, new Cause.TimeoutError("too slow")],
+  ["a missing table", "a defect", false, unknown("42P01")]
+])("After %s a statement gets %s, and a start waits: %s", ([, later, atStart, reason]) =>
+  Effect.gen(function*() {
+    const lines: Array<string> = []
+    const failure = Cause.isTimeoutError(reason) ? reason : new SqlError.SqlError({ reason })
+    assert.strictEqual(SqlError.isSqlError(failure) && Outage.isTransientAtStart(failure), atStart)
+    const error = yield* Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
+      Effect.catchDefect((defect) => Effect.fail({ defect })),
+      Effect.flip,
+      Effect.provide(Logger.layer([Logger.make(({ cause, message }) => {
+        assert.isEmpty(cause.reasons)
+        lines.push(String(message))
+      })]))
+    )
+    if (error instanceof ServiceUnavailable) {
+      assert.strictEqual(error.message.includes("Reads work") ? "503, and says that reads work" : "503", later)
+      assert.match(lines.join("\n"), /^A database statement failed: .*$/)
+    } else assert.deepStrictEqual([error, lines, later], [{ defect: failure }, [], "a defect"])
+  }))
 
-describe("A start", () => {
-  it.effect("fails if the server is not available within half a minute, and logs one line without the password", () =>
-    Effect.gen(function*() {
-      const lines: Array<string> = []
-      const database = databaseAt("postgres://nobody:secret@127.0.0.1:1/none")
-      const start = Effect.flip(Effect.scoped(Layer.build(database))).pipe(
-        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
-      )
-      // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
-      const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
-      yield* Effect.raceFirst(start, Effect.forever(second))
-      assert.isAtLeast(yield* Clock.currentTimeMillis, 29_000)
-      assert.match(lines.join("\n"), /^Waiting for the database: .*ECONNREFUSED.*$/)
-      assert.notInclude(lines[0], "secret")
-    }))
-})
+it.effect("A start fails if no server is available within half a minute, and logs one line without the password", () =>
+  Effect.gen(function*() {
+    const lines: Array<string> = []
+    const database = databaseAt("postgres://nobody:secret@127.0.0.1:1/none")
+    const start = Effect.flip(Effect.scoped(Layer.build(database))).pipe(
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
+    // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
+    const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
+    yield* Effect.raceFirst(start, Effect.forever(second))
+    assert.isAtLeast(yield* Clock.currentTimeMillis, 29_000)
+    assert.match(lines.join("\n"), /^Waiting for the database: .*ECONNREFUSED.*$/)
+    assert.notInclude(lines[0], "secret")
+  }))
 
 it.effect("A server in recovery is named, and not migrated", () =>
   Effect.gen(function*() {
@@ -77,45 +72,51 @@ it.effect("A server in recovery is named, and not migrated", () =>
     assert.match(failure.message, /^The server is in recovery and accepts no writes\./)
   }))
 
-describe("The embedded database", () => {
-  it.live.each(["lock", "pgdata/global/pg_control"])(
-    "is lost once %s was replaced, even if it comes back",
-    (file) =>
-      Effect.gen(function*() {
-        const directory = yield* dataDirectory
-        const lost: Array<string> = []
-        const layer = Layer.provide(
-          EmbeddedDatabase.layer(directory),
-          Layer.succeed(OnDataDirectoryLost, (error) => void lost.push(error.file))
-        )
-        const path = join(directory, file)
-        yield* Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          renameSync(path, `${path}.old`)
-          cpSync(`${path}.old`, path)
-          assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
-          renameSync(`${path}.old`, path)
-          assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
-          assert.deepStrictEqual(lost, [file])
-        }).pipe(Effect.provide(layer))
-      }),
-    // The first data directory of a test run takes as long as a hook may.
-    60_000
-  )
-})
-
-it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
-  "The gauge of connections falls when they close",
-  () =>
+it.live.each(["lock", "pgdata/global/pg_control"])(
+  "The embedded database is lost once %s was replaced, even if it comes back",
+  (file) =>
     Effect.gen(function*() {
-      // The first metric is the maximum.
-      const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
-      const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
-      const whileOpen = Effect.provide(Effect.andThen(statement, connections), databaseAt(yield* temporaryDatabaseUrl))
-      assert.isAbove(yield* whileOpen, 0)
-      yield* untilTrue(Effect.map(connections, (count) => count === 0))
-    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
+      const directory = yield* dataDirectory
+      const lost: Array<string> = []
+      const onLost = Layer.succeed(OnDataDirectoryLost, (error) => void lost.push(error.file))
+      const path = join(directory, file)
+      yield* Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        renameSync(path, `${path}.old`)
+        cpSync(`${path}.old`, path)
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
+        renameSync(`${path}.old`, path)
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
+        assert.deepStrictEqual(lost, [file])
+      }).pipe(Effect.provide(Layer.provide(EmbeddedDatabase.layer(directory), onLost)))
+    }),
+  // The first data directory of a test run takes as long as a hook may.
+  60_000
 )
+
+it.live.skipIf(!hasServer)("The gauge of connections falls when they close", () =>
+  Effect.gen(function*() {
+    // The first metric is the maximum.
+    const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
+    const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
+    const whileOpen = Effect.provide(Effect.andThen(statement, connections), databaseAt(yield* temporaryDatabaseUrl))
+    assert.isAbove(yield* whileOpen, 0)
+    yield* untilTrue(Effect.map(connections, (count) => count === 0))
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+
+it.live("The embedded database stays in place when a symbolic link to it changes", () =>
+  Effect.gen(function*() {
+    const [directory, other] = [yield* dataDirectory, yield* dataDirectory]
+    const link = join(other, "link")
+    symlinkSync(directory, link)
+    yield* queryIn(link)((sql) => {
+      rmSync(link)
+      symlinkSync(other, link)
+      return sql`INSERT INTO pets (name, category_id) SELECT repeat('x', 1000), i FROM generate_series(1, 10000) AS i`
+    })
+    assert.lengthOf(yield* queryIn(directory)((sql) => sql`SELECT FROM pets`), 10_000)
+    assert.isEmpty(yield* queryIn(other)((sql) => sql`SELECT FROM pets`))
+  }), 60_000)
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails on a read-only session", () => {
   it.live.each<readonly [title: string, delay: Duration.Input, succeeds: boolean]>([

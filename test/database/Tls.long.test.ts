@@ -1,4 +1,3 @@
-/** Tests TLS to a PostgreSQL server, with authorities of its own. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
@@ -31,14 +30,11 @@ type Parameters = Readonly<Record<string, string>>
 /** Connects to a server. Returns "encrypted" or "plain", or describes the error. */
 const outcome = (port: number, { host = "127.0.0.1", ...parameters }: Parameters) => {
   const query = new URLSearchParams(parameters).toString()
-  return Effect.flatMap(
-    SqlClient.SqlClient,
-    (sql) => sql<{ readonly ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
-  ).pipe(
+  const url = `postgres://postgres@${encodeURIComponent(host)}:${port}/postgres?${query}`
+  const statement = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+  return Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe<{ readonly ssl: boolean }>(statement)).pipe(
     Effect.map(([row]) => row?.ssl === true ? "encrypted" : "plain"),
-    Effect.provide(
-      Layer.fresh(databaseAt(`postgres://postgres@${encodeURIComponent(host)}:${port}/postgres?${query}`))
-    ),
+    Effect.provide(Layer.fresh(databaseAt(url))),
     Effect.catchCause((cause) => Effect.succeed(describeCause(cause)))
   )
 }

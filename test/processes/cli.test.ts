@@ -1,4 +1,3 @@
-/** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { spawn, spawnSync } from "node:child_process"

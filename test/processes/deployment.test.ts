@@ -1,4 +1,3 @@
-/** Tests the installation with npm, and the deployment files: the image, the manifests and the systemd unit. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawnSync } from "node:child_process"
@@ -90,51 +89,39 @@ const validate = async (manifest: Manifest): Promise<void> => {
 const unit = "deploy/petstore@.service"
 
 describe("Files for operators", () => {
-  it.skipIf(!which("kubectl")).each(["staging", "production"])(
-    "contain an overlay that Kubernetes' schemas accept: %s",
-    async (overlay) => {
-      const folder = join(root, "deploy/kubernetes/overlays", overlay)
-      const output = execFileSync("kubectl", ["kustomize", folder]).toString()
-      const manifests = parseAllDocuments(output).map((document): Manifest => document.toJS())
-      for (const manifest of manifests) await validate(manifest)
-      const kinds = "ConfigMap Service Service Deployment NetworkPolicy PodDisruptionBudget HorizontalPodAutoscaler"
-      const expected = [...kinds.split(" "), "ServiceMonitor", "PrometheusRule"]
-      assert.sameMembers(manifests.map(({ kind }) => kind), expected)
-      assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
-      assert.include(output, `TRUSTED_PROXIES: ""`)
-      assert.include(output, `ENVIRONMENT: ${overlay}`)
-      assert.include(output, `absent(up{job="petstore", namespace="petstore-${overlay}"})`)
-      // The connections fit the defaults of PostgreSQL and PgBouncer, as docs/database.md says.
-      assert.isBelow((Number(/maxReplicas: (\d+)/.exec(output)?.[1]) + 3) * 10, 100 - 3)
-    }
-  )
+  const overlays = ["staging", "production"]
+  it.skipIf(!which("kubectl")).each(overlays)("contain an overlay that Kubernetes accepts: %s", async (overlay) => {
+    const folder = join(root, "deploy/kubernetes/overlays", overlay)
+    const output = execFileSync("kubectl", ["kustomize", folder]).toString()
+    const manifests = parseAllDocuments(output).map((document): Manifest => document.toJS())
+    for (const manifest of manifests) await validate(manifest)
+    const kinds = "ConfigMap Service Service Deployment NetworkPolicy PodDisruptionBudget HorizontalPodAutoscaler"
+    const expected = [...kinds.split(" "), "ServiceMonitor", "PrometheusRule"]
+    assert.sameMembers(manifests.map(({ kind }) => kind), expected)
+    assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
+    assert.include(output, `TRUSTED_PROXIES: ""`)
+    assert.include(output, `ENVIRONMENT: ${overlay}`)
+    assert.include(output, `absent(up{job="petstore", namespace="petstore-${overlay}"})`)
+    // The connections fit the defaults of PostgreSQL and PgBouncer, as docs/database.md says.
+    assert.isBelow((Number(/maxReplicas: (\d+)/.exec(output)?.[1]) + 3) * 10, 100 - 3)
+  })
 
   it("document an Ingress that Kubernetes' schemas accept, and every key of the secret", async () => {
     const page = readPage("docs/install.md")
     await validate(parse(codeBlocks(page).find(({ code }) => code.includes("kind: Ingress"))?.code ?? ""))
     const namesIn = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].map(([, name]) => name)
-    assert.deepStrictEqual(
-      namesIn(page, /--from-literal=(\w+)=/g),
-      namesIn(readPage("deploy/kubernetes/base/petstore.yaml"), /name: petstore, key: (\w+)/g)
-    )
+    const read = namesIn(readPage("deploy/kubernetes/base/petstore.yaml"), /name: petstore, key: (\w+)/g)
+    assert.deepStrictEqual(namesIn(page, /--from-literal=(\w+)=/g), read)
   })
 
   const base = "deploy/kubernetes/base"
   it.each<readonly [file: string, ...lines: ReadonlyArray<string>]>([
     [`${base}/petstore.yaml`, "memory: 768Mi", "maxUnavailable: 0, maxSurge: 1", "preStop: { sleep: { seconds: 5 } }"],
-    [
-      `${base}/petstore.yaml`,
-      "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3",
-      "readOnlyRootFilesystem: true"
-    ],
+    [`${base}/petstore.yaml`, "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3"],
+    [`${base}/petstore.yaml`, "readOnlyRootFilesystem: true"],
     [`${base}/availability.yaml`, "maxUnavailable: 1"],
-    [
-      "deploy/compose.yaml",
-      "read_only: true",
-      "subnet: 192.168.213.0/24",
-      "image: postgres:17\n",
-      "image: valkey/valkey:8\n"
-    ],
+    ["deploy/compose.yaml", "read_only: true", "subnet: 192.168.213.0/24"],
+    ["deploy/compose.yaml", "image: postgres:17\n", "image: valkey/valkey:8\n"],
     ["Dockerfile", "\nUSER node\n"],
     [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]
   ])("keep what the pages promise: %s", (file, ...lines) => {
@@ -152,13 +139,10 @@ describe("Files for operators", () => {
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
   })
 
-  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])(
-    "contain a unit for Node 22.19 or later: %s",
-    (version, code) => {
-      const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage(unit)) ?? []
-      const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
-      const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
-      assert.deepStrictEqual([status, stderr.startsWith("Node 22.19 or later is needed")], [code, code === 1])
-    }
-  )
+  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])("contain a unit for Node 22.19: %s", (version, code) => {
+    const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage(unit)) ?? []
+    const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
+    const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
+    assert.deepStrictEqual([status, stderr.startsWith("Node 22.19 or later is needed")], [code, code === 1])
+  })
 })

@@ -1,4 +1,3 @@
-/** Processes while the database fails, behind PgBouncer, and after a restore: no 500, no slow response, no lost pet. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, Layer } from "effect"
 import { execFileSync } from "node:child_process"
@@ -16,9 +15,8 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 const makeDeployment = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
-  yield* postgres.admin((sql) =>
-    Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
-  )
+  yield* postgres.admin((sql) => sql`CREATE ROLE petstore LOGIN`)
+  yield* postgres.admin((sql) => sql`ALTER DATABASE postgres OWNER TO petstore`)
   const proxy = yield* Proxy.run(postgres.port)
   const service = yield* start({ DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres` })
   const { key } = yield* issue(service)
@@ -77,10 +75,7 @@ const operate = ({ management }: Running, longest: Map<string, number>) =>
 
 const isSuccess = ({ status }: Load.Outcome): boolean => status === 200 || status === 201
 
-/**
- * Each response is a success or a 503 with Retry-After, within the six seconds that docs/database.md promises. The log
- * of the service has the times, because the callers share a process and can be slow themselves.
- */
+/** Each response is a success or a 503 with Retry-After. The log has the times, because the callers can be slow. */
 const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) => {
   const isRejection = ({ retryAfter, status }: Load.Outcome) => status === 503 && Number(retryAfter) > 0
   assert.deepStrictEqual(outcomes.filter((each) => !isSuccess(each) && !isRejection(each)), [], stderr)

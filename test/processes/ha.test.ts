@@ -1,7 +1,4 @@
-/**
- * Runs the files of `deploy/ha` as processes on this machine, with its ports in place of their hosts, and loses a part
- * at a time under load.
- */
+/** Runs the files of `deploy/ha` on this machine, with its ports in place of their hosts. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Balancer from "../support/Balancer.ts"
@@ -23,14 +20,9 @@ const startPostgres = Effect.gen(function*() {
   const { listen_addresses: _, ...settings } = settingsIn(read("postgresql.conf"))
   const run = (name: string, primaryPort?: number) => Postgres.run({ ...settings, cluster_name: name }, primaryPort)
   const primary = yield* run("postgres-1")
-  yield* primary.admin((sql) =>
-    Effect.all([
-      sql`SET synchronous_commit = local`,
-      sql`CREATE ROLE haproxy LOGIN`,
-      sql`CREATE ROLE petstore LOGIN`,
-      sql`CREATE DATABASE petstore OWNER petstore`
-    ])
-  )
+  const roles = ["haproxy", "petstore"].map((role) => `CREATE ROLE ${role} LOGIN`)
+  const statements = ["SET synchronous_commit = local", ...roles, "CREATE DATABASE petstore OWNER petstore"]
+  yield* primary.admin((sql) => Effect.forEach(statements, (statement) => sql.unsafe(statement)))
   return [primary, yield* run("postgres-2", primary.port), yield* run("postgres-3", primary.port)] as const
 })
 
@@ -59,46 +51,44 @@ const deploy = Effect.gen(function*() {
 
 const skip = !Postgres.isInstalled || !Redis.isInstalled || haproxy === undefined
 
-describe.skipIf(skip)("With the files in deploy/ha", () => {
-  it.live.each(["is killed", "hangs"])(
-    "no pet, id or revocation is lost when the primary %s, then Redis's master and a process",
-    (loss) =>
-      Effect.gen(function*() {
-        const { address, master, primary, services, standbys } = yield* deploy
-        yield* untilCounting("shared", ...services)
-        const { key } = yield* issue(services[0])
-        const load = yield* Load.run(address, key, 8)
-        yield* load.untilCreated
-        const revoked = yield* issue(services[0])
-        const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
-        assert.strictEqual((yield* list).status, 200)
-        yield* sendAdmin(services[0], "DELETE", `/keys/${revoked.id}`)
+const losses = ["is killed", "hangs"]
+describe.skipIf(skip)("With the files in deploy/ha, no pet, id or revocation is lost", () => {
+  it.live.each(losses)("when the primary %s, then Redis's master and a process", (loss) =>
+    Effect.gen(function*() {
+      const { address, master, primary, services, standbys } = yield* deploy
+      yield* untilCounting("shared", ...services)
+      const { key } = yield* issue(services[0])
+      const load = yield* Load.run(address, key, 8)
+      yield* load.untilCreated
+      const revoked = yield* issue(services[0])
+      const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
+      assert.strictEqual((yield* list).status, 200)
+      yield* sendAdmin(services[0], "DELETE", `/keys/${revoked.id}`)
 
-        yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
-        const promoted = yield* Postgres.failOver(standbys)
-        yield* load.untilCreated
-        yield* primary.thaw
-        for (let rejections = 0; rejections < 4;) {
-          const { status } = yield* Effect.delay(list, "250 millis")
-          if (status === 401) rejections++
-          else assert.strictEqual(status, 503)
-        }
+      yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
+      const promoted = yield* Postgres.failOver(standbys)
+      yield* load.untilCreated
+      yield* primary.thaw
+      for (let rejections = 0; rejections < 4;) {
+        const { status } = yield* Effect.delay(list, "250 millis")
+        if (status === 401) rejections++
+        else assert.strictEqual(status, 503)
+      }
 
-        yield* master.kill
-        yield* untilCounting("fallback", ...services)
-        yield* load.untilCreated
-        yield* untilCounting("shared", ...services)
-        assert.isTrue(services.every(({ process }) => process.exitCode === null))
+      yield* master.kill
+      yield* untilCounting("fallback", ...services)
+      yield* load.untilCreated
+      yield* untilCounting("shared", ...services)
+      assert.isTrue(services.every(({ process }) => process.exitCode === null))
 
-        yield* stop(services[0], "SIGKILL")
-        yield* load.untilCreated
-        yield* load.stop
-        // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
-        Load.assertStatuses(load.outcomes, 200, 201, 404, 503, 502, 0)
-        assert.isAtMost(load.outcomes.filter(({ status }) => status === 502 || status === 0).length, 8)
-        yield* Load.assertStored(load.outcomes, clientOn(promoted.url.replace(/\w+$/, "petstore")))
-        const ids = load.outcomes.filter(({ status }) => status === 201).map(({ body }) => JSON.parse(body).id)
-        assert.strictEqual(new Set(ids).size, ids.length)
-      })
-  )
+      yield* stop(services[0], "SIGKILL")
+      yield* load.untilCreated
+      yield* load.stop
+      // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
+      Load.assertStatuses(load.outcomes, 200, 201, 404, 503, 502, 0)
+      assert.isAtMost(load.outcomes.filter(({ status }) => status === 502 || status === 0).length, 8)
+      yield* Load.assertStored(load.outcomes, clientOn(promoted.url.replace(/\w+$/, "petstore")))
+      const ids = load.outcomes.filter(({ status }) => status === 201).map(({ body }) => JSON.parse(body).id)
+      assert.strictEqual(new Set(ids).size, ids.length)
+    }))
 })

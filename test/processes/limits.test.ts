@@ -66,9 +66,7 @@ describe.skipIf(skip)("Processes on one Redis", () => {
         yield* untilCounting("shared", service)
       })
       const found = new Set<number>()
-      const round = Effect.map(Load.list([service], key, 16, 200), (statuses) => {
-        for (const status of statuses.keys()) found.add(status)
-      })
+      const round = Effect.map(Load.list([service], key, 16, 200), (all) => all.forEach((_, each) => found.add(each)))
       yield* Effect.raceFirst(faults, Effect.forever(round))
       assert.deepStrictEqual([...found], [200])
       assert.match(service.stderr(), /REDIS_URL: Redis cannot be used \(\w.*\)\. This process counts/)

@@ -1,4 +1,3 @@
-/** Tests the service as a process: first, later, concurrent, failing and early starts, kills, and the log. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { execFileSync } from "node:child_process"

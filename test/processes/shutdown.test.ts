@@ -1,4 +1,3 @@
-/** Graceful shutdown, and replacement of processes under load: behind a real balancer, and on one port. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"

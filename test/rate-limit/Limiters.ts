@@ -12,23 +12,18 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
   const logger = Logger.make(({ message }) => void log.push(String(message)))
   const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layer)).pipe(
     Effect.provideService(Metric.MetricRegistry, registry),
-    Effect.provide(Layer.merge(
-      ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL, REDIS_TIMEOUT_MS })),
-      Logger.layer([logger])
-    )),
+    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown({ REDIS_URL, REDIS_TIMEOUT_MS })),
+    Effect.provide(Logger.layer([logger])),
     Effect.map(Context.get(RateLimiter)),
     Effect.orDie
   )
   return {
     ...limiter,
     log,
-    localDecisions: Effect.map(
-      Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
-      (metrics) => {
-        const state = metrics.find(({ id }) => id === "petstore_rate_limit_fallback_decisions_total")?.state
-        return state !== undefined && "count" in state ? Number(state.count) : 0
-      }
-    )
+    localDecisions: Effect.map(Metric.snapshot, (metrics) => {
+      const counter = metrics.find(({ id }) => id === "petstore_rate_limit_fallback_decisions_total")
+      return counter?.type === "Counter" ? Number(counter.state.count) : 0
+    }).pipe(Effect.provideService(Metric.MetricRegistry, registry))
   }
 })
 
@@ -50,20 +45,15 @@ export const untilAll = (expected: "shared" | "fallback", limiters: Limiters) =>
   Effect.forEach(limiters, ({ counting }) => untilTrue(Effect.map(counting, (now) => now === expected)))
 
 export const countLocalDecisions = (limiters: Limiters) =>
-  Effect.map(
-    Effect.forEach(limiters, ({ localDecisions }) => localDecisions),
-    (counts) => counts.reduce((sum, count) => sum + count, 0)
-  )
+  Effect.map(Effect.all(limiters.map((each) => each.localDecisions)), (counts) => counts.reduce((a, b) => a + b, 0))
 
 /** Asserts that each caller gets exactly its limit, and that Redis made all decisions. */
 export const assertExact = Effect.fnUntraced(function*(limiters: Limiters, callers: ReadonlyArray<Caller>) {
   const limits = { perMinute: 20, perDay: 20 }
   for (const caller of callers) {
     const before = yield* countLocalDecisions(limiters)
-    const decisions = yield* Effect.all(
-      Array.from({ length: 15 }, () => limiters.map((limiter) => limiter.charge(caller, limits))).flat(),
-      { concurrency: "unbounded" }
-    )
+    const charges = Array.from({ length: 15 }, () => limiters.map(({ charge }) => charge(caller, limits))).flat()
+    const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
     assert.strictEqual(decisions.filter(({ allowed }) => allowed).length, limits.perDay, caller)
     assert.strictEqual(yield* countLocalDecisions(limiters), before, caller)
   }

@@ -1,18 +1,16 @@
-/** The guarantees of a rate limiter: on a Redis whose clock the test sets, in memory, and saved in a database. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
-import * as RedisLua from "../support/RedisLua.ts"
 import * as Limiters from "./Limiters.ts"
 
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
@@ -20,25 +18,7 @@ const limiterOn = (run: RedisClient["Service"]["run"]) => {
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
-/** The limiters under test, which share their counts. `move` moves the wall clock that they count on, also back. */
-class Subject extends Context.Service<Subject, {
-  readonly all: readonly [RateLimiter["Service"], ...ReadonlyArray<RateLimiter["Service"]>]
-  move(milliseconds: number): Effect.Effect<void>
-}>()("test/rate-limit/Subject") {}
-
-/** A limiter whose Redis only runs the script, in a Lua interpreter. */
-const onScript = Effect.gen(function*() {
-  let now = Date.now() + 5_000_000_000
-  const values = new Map<Caller, string | undefined>()
-  const limiter = yield* limiterOn((caller, command) => {
-    const { reply, value } = RedisLua.execute(now, values.get(caller), caller, command)
-    if (value !== undefined) values.set(caller, value)
-    return Promise.resolve(reply)
-  })
-  return Subject.of({ all: [limiter], move: (milliseconds) => Effect.sync(() => now += milliseconds) })
-})
-
-/** The limiters of two processes. The clock of their Redis is weeks ahead of theirs, and stands still. */
+/** The limiters of two processes. `move` moves the clock of their Redis, which is weeks ahead and stands still. */
 const onRedis = Effect.gen(function*() {
   const redis = yield* Redis.run()
   let now = Date.now() + 5_000_000_000
@@ -47,11 +27,8 @@ const onRedis = Effect.gen(function*() {
   yield* redis.startWithClock
   return { all: yield* Limiters.makeTwo(redis.url, "10000"), move }
 })
-
-const subjects = [
-  { name: "the script", skip: false, isLive: true, layer: Layer.effect(Subject, onScript) },
-  { name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }
-]
+const Subject = Context.Service<Effect.Success<typeof onRedis>>("test/rate-limit/Subject")
+const subjects = [{ name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }]
 
 const step = fc.record({
   pause: fc.oneof(
@@ -70,7 +47,7 @@ describeOnEach(subjects, "RateLimiter", (it) => {
   it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
     Effect.gen(function*() {
       const { all, move } = yield* Subject
-      const context = yield* Effect.context<Subject>()
+      const context = yield* Effect.context()
       let runs = 0
       const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
         Effect.gen(function*() {
@@ -107,46 +84,42 @@ describeOnEach(subjects, "RateLimiter", (it) => {
     }))
 })
 
-describe("RateLimiter in memory", () => {
-  it.effect("keeps the last 100,000 addresses, and all keys", () =>
-    Effect.gen(function*() {
-      const limiter = yield* RateLimiter
-      const limits = { perMinute: 1, perDay: 1 }
-      const callers = ["key:kept", "address:first", "address:again"] as const
-      for (const caller of callers) yield* limiter.charge(caller, limits)
-      for (let i = 0; i < 99_999; i++) {
-        if (i === 50_000) yield* limiter.charge("address:again", limits)
-        yield* limiter.charge(`address:${i}`, limits)
-      }
-      const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
-      assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
-    }).pipe(Effect.provide(RateLimiter.layerMemory)))
-})
+it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys", () =>
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    const limits = { perMinute: 1, perDay: 1 }
+    const callers = ["key:kept", "address:first", "address:again"] as const
+    for (const caller of callers) yield* limiter.charge(caller, limits)
+    for (let i = 0; i < 99_999; i++) {
+      if (i === 50_000) yield* limiter.charge("address:again", limits)
+      yield* limiter.charge(`address:${i}`, limits)
+    }
+    const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
+    assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
+  }).pipe(Effect.provide(RateLimiter.layerMemory)))
 
-describe("RateLimiter on Redis", () => {
-  it.effect("counts all requests in flight on its own once one reply is late, and ignores their replies", () =>
-    Effect.gen(function*() {
-      const replies: Array<() => void> = []
-      const limiter = yield* limiterOn((_, { verb }) =>
-        new Promise((resolve) => {
-          const reply = () => resolve({ now: 0, state: {} })
-          if (verb === "probe" && replies.length === 0) reply()
-          else replies.push(reply)
-        })
-      )
-      const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
-      const first = yield* charge
-      yield* until(() => replies.length === 1)
-      yield* TestClock.adjust("125 millis")
-      const second = yield* charge
-      yield* until(() => replies.length === 2)
-      yield* TestClock.adjust("125 millis")
-      assert.isTrue((yield* Fiber.join(first)).allowed)
-      for (const reply of replies) reply()
-      const others = [second, yield* charge]
-      for (const each of others) assert.isFalse((yield* Fiber.join(each)).allowed)
-    }))
-})
+it.effect("Once a reply of Redis is late, a limiter counts requests in flight itself, and ignores their replies", () =>
+  Effect.gen(function*() {
+    const replies: Array<() => void> = []
+    const limiter = yield* limiterOn((_, { verb }) =>
+      new Promise((resolve) => {
+        const reply = () => resolve({ now: 0, state: {} })
+        if (verb === "probe" && replies.length === 0) reply()
+        else replies.push(reply)
+      })
+    )
+    const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
+    const first = yield* charge
+    yield* until(() => replies.length === 1)
+    yield* TestClock.adjust("125 millis")
+    const second = yield* charge
+    yield* until(() => replies.length === 2)
+    yield* TestClock.adjust("125 millis")
+    assert.isTrue((yield* Fiber.join(first)).allowed)
+    for (const reply of replies) reply()
+    const others = [second, yield* charge]
+    for (const each of others) assert.isFalse((yield* Fiber.join(each)).allowed)
+  }))
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))

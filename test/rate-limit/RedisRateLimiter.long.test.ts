@@ -1,4 +1,3 @@
-/** The limits while servers fail: one Redis, a master with sentinels, and a cluster whose slots also move. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
 import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
@@ -135,10 +134,7 @@ const limit = 40
 const callersNamed = (name: string, length: number) =>
   Array.from({ length }, (_, index): Caller => `key:${name}-${index}`)
 
-/**
- * Charges each caller through both limiters during `failover`, and then until it has used its limit. Returns the number
- * of allowed requests of each. The limit is per day, so no window ends during a test.
- */
+/** Charges callers through both limiters during `failover`, and until they have used their limits of a day. */
 const loadUntilUsedUp = Effect.fnUntraced(function*<E>(
   limiters: readonly [Limiters.Limiter, Limiters.Limiter],
   callers: ReadonlyArray<Caller>,

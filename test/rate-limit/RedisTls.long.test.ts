@@ -50,15 +50,10 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
     Effect.gen(function*() {
       const { query, serverTls } = yield* setUp
       const [port, busPort] = [yield* freePort, yield* freePort]
-      yield* RedisServer.runStarted({
-        tls: serverTls("IP:127.0.0.1"),
-        port,
-        files: {
-          "nodes.conf": `${"a".repeat(40)} 127.0.0.1:${port}@${busPort} myself,master - 0 0 1 connected 0-16383\n` +
-            "vars currentEpoch 1 lastVoteEpoch 0\n"
-        },
-        arguments: ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
-      })
+      const self = `${"a".repeat(40)} 127.0.0.1:${port}@${busPort} myself,master - 0 0 1 connected 0-16383`
+      const files = { "nodes.conf": `${self}\nvars currentEpoch 1 lastVoteEpoch 0\n` }
+      const args = ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
+      yield* RedisServer.runStarted({ tls: serverTls("IP:127.0.0.1"), port, files, arguments: args })
       yield* assertUp(`rediss+cluster://127.0.0.1:${port}?${query}`)
       yield* assertDown(`redis+cluster://127.0.0.1:${port}`)
     }))

@@ -27,24 +27,20 @@ export const makeRedis = (world: World) => {
       values = new Map(isEmpty ? [] : replica)
     },
     clientOf: (process: Process) =>
-      clientOf((caller, command) =>
-        new Promise((resolve, reject) => {
-          state.network.send<Reply>(
-            process,
-            (sendReply) => {
-              const [key, now, { lives }] = [keyOf(caller), startOfTime + world.now + state.clockOffset, state]
-              const { reply, value } = RedisLua.execute(now, values.get(key), caller, command)
-              if (value !== undefined) {
-                values.set(key, value)
-                world.at(world.now + 100, () => lives === state.lives && replica.set(key, value))
-              }
-              sendReply(reply)
-            },
-            resolve,
-            () => reject(new Error("Socket closed unexpectedly"))
-          )
-        })
-      )
+      clientOf((caller, command) => {
+        const serve = (sendReply: (reply: Reply) => void): void => {
+          const [key, now, { lives }] = [keyOf(caller), startOfTime + world.now + state.clockOffset, state]
+          const { reply, value } = RedisLua.execute(now, values.get(key), caller, command)
+          if (value !== undefined) {
+            values.set(key, value)
+            world.at(world.now + 100, () => lives === state.lives && replica.set(key, value))
+          }
+          sendReply(reply)
+        }
+        return new Promise((resolve, reject) =>
+          state.network.send<Reply>(process, serve, resolve, () => reject(new Error("Socket closed unexpectedly")))
+        )
+      })
   })
 }
 
@@ -88,13 +84,11 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
   }
 
   /** Returns pets as one row with an array for each field, or no row. */
-  const rowsOf = (pets: ReadonlyArray<Pet>) =>
-    pets.length === 0 ? [] : [{
-      id: pets.map(({ id }) => id),
-      name: pets.map(({ name }) => name),
-      categoryId: pets.map(({ categoryId }) => categoryId),
-      status: pets.map(({ status = null }) => status)
-    }]
+  const rowsOf = (pets: ReadonlyArray<Pet>) => {
+    const all = (field: keyof Pet) => pets.map((pet) => pet[field] ?? null)
+    const row = { id: all("id"), name: all("name"), categoryId: all("categoryId"), status: all("status") }
+    return pets.length === 0 ? [] : [row]
+  }
 
   /** The rows of a page, and of all pages that a statement asks for. */
   const pageOf = (after: string, page: number, sql: string, status: unknown) => {
@@ -151,13 +145,8 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
         (reply) => reply(new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash))))
       ),
     sqlOf: (process: Process) => {
-      const connection = { execute: execute(process) } as unknown as SqlConnection.Connection
-      const options = {
-        acquirer: Effect.succeed(connection),
-        compiler: PgClient.makeCompiler(),
-        spanAttributes: [],
-        driver: "fake"
-      }
+      const acquirer = Effect.succeed({ execute: execute(process) } as unknown as SqlConnection.Connection)
+      const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "fake" }
       return Effect.provide(SqlClient.make(options), Reactivity.layer)
     }
   }

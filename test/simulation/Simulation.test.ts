@@ -111,12 +111,8 @@ const simulate = async (seed: number) => {
     })
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
-      const secret = Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length))
-      const key = yield* Effect.catchTag(
-        verifier.verify(secret),
-        "KeyRejected",
-        ({ toCaller }) => Effect.fail(toCaller)
-      )
+      const verified = verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
+      const key = yield* Effect.catchTag(verified, "KeyRejected", ({ toCaller }) => Effect.fail(toCaller))
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }

@@ -18,10 +18,7 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
   const openssl = (...args: ReadonlyArray<string>) =>
     void execFileSync(program, args, { cwd: directory, stdio: "ignore" })
   const newKey = ["-newkey", "rsa:2048", "-noenc"]
-  const files = (name: string): Certificate => ({
-    cert: join(directory, `${name}.crt`),
-    key: join(directory, `${name}.key`)
-  })
+  const files = (name: string) => ({ cert: join(directory, `${name}.crt`), key: join(directory, `${name}.key`) })
   const authority = files("ca")
   // Each authority has a name of its own, or its certificates look as if another one had issued them.
   const subject = ["-subj", `/CN=Authority ${basename(directory)}`]
@@ -29,10 +26,7 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
   let count = 0
   return {
     ...authority,
-    /**
-     * Issues a certificate for `commonName`. `altNames` are subject alternative names like `DNS:localhost`. With
-     * `isExpired` it was valid until yesterday, and with `password` its key is encrypted.
-     */
+    /** `altNames` are like `DNS:localhost`. `isExpired` ones ended yesterday, and `password` encrypts the key. */
     issue(commonName: string, { altNames = "", isExpired = false, password = "" } = {}): Certificate {
       const name = String(++count)
       const { cert, key } = files(name)

@@ -29,10 +29,7 @@ export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<strin
 
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
-/**
- * Creates a data directory. The scope removes it. In a test run its database has the schema, as an ended service leaves
- * it. It is a copy of a template for all workers, because making the files takes seconds.
- */
+/** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
 export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
   Effect.gen(function*() {
     if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
@@ -48,9 +45,12 @@ export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
   }))
 
 /** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
-const pglite = Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)).pipe(
-  Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-)
+const liveClock = Layer.succeed(Clock.Clock, Clock.Clock.defaultValue())
+const pglite = Layer.provide(Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)), liveClock)
+
+/** Runs statements on the embedded database in a directory. */
+export const queryIn = (directory: string) => <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
+  Effect.scoped(Effect.provide(Effect.flatMap(SqlClient.SqlClient, use), EmbeddedDatabase.layer(directory)))
 
 /** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
 export const temporaryDatabaseUrl = Effect.gen(function*() {
@@ -65,46 +65,32 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
 })
 
 /** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
-const postgres = Layer.unwrap(Effect.map(
-  temporaryDatabaseUrl,
-  (url) =>
-    PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
-))
+const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
+  const startupParameters = { synchronous_commit: "off" }
+  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters })
+}))
+
+export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 
 /** The databases that a suite runs on. Each layer creates one, with the schema. */
 export const databases = [
   { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
-  {
-    name: "PostgreSQL",
-    skip: process.env.TEST_DATABASE_URL === undefined,
-    layer: Database.migrate.pipe(Layer.provideMerge(postgres))
-  }
+  { name: "PostgreSQL", skip: !hasServer, layer: Database.migrate.pipe(Layer.provideMerge(postgres)) }
 ]
 
 export const random = NodeCrypto.layerSecureRandom
 
+const none = { acquirer: Effect.die("no database"), compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "" }
 /** In place of the database of stores in memory. */
-export const noDatabase = Layer.effect(
-  SqlClient.SqlClient,
-  SqlClient.make({
-    acquirer: Effect.die("There is no database"),
-    compiler: PgClient.makeCompiler(),
-    spanAttributes: [],
-    driver: "none"
-  })
-).pipe(Layer.provide(Reactivity.layer))
+export const noDatabase = Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(none), Reactivity.layer))
 
-export const memory = Layer.mergeAll(
-  PetRepository.layerMemory,
-  ApiKeys.layerMemory,
-  noDatabase,
-  Layer.succeed(Readiness, Effect.fail(databaseSilent))
-).pipe(Layer.provideMerge(random))
+const silent = Layer.succeed(Readiness, Effect.fail(databaseSilent))
+export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(
+  Layer.provideMerge(random)
+)
 
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
-  Layer.effect(PetRepository, Effect.map(PetRepository, (pets) => ({ ...pets, ...change(pets) }))).pipe(
-    Layer.provideMerge(memory)
-  )
+  Layer.provideMerge(Layer.effect(PetRepository, Effect.map(PetRepository, (p) => ({ ...p, ...change(p) }))), memory)
 
 /** The stores that the service runs on, with their databases. */
 export const stores = [

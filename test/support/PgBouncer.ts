@@ -40,9 +40,7 @@ export const stores = (["session", "transaction"] as const).map((mode) => ({
   skip: process.env.TEST_DATABASE_URL === undefined || !isInstalled,
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
-    return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
-      Layer.provide(databaseAt(url)),
-      Layer.provideMerge(random)
-    )
+    const services = Layer.merge(SqlPetRepository.layer, SqlApiKeys.layer)
+    return Layer.provideMerge(Layer.provide(services, databaseAt(url)), random)
   }))
 }))

@@ -74,10 +74,7 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
 /** Starts a server with TLS. Its Unix socket is in `socketDirectory`. Its own connections use no TLS. */
 export const runWithTls = (tls: Tls) => run({}, undefined, tls)
 
-/**
- * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
- * standby of the server on that port.
- */
+/** Starts a server with `settings`. With `primaryPort` it is an asynchronous standby of the server on that port. */
 export const run = Effect.fnUntraced(function*(settings: Settings = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
   const directory = yield* temporaryDirectory
@@ -131,10 +128,7 @@ export const run = Effect.fnUntraced(function*(settings: Settings = {}, primaryP
 
 type Server = Effect.Success<ReturnType<typeof run>>
 
-/**
- * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
- * primary confirmed is on that standby. Returns the new primary.
- */
+/** Promotes the standby that received more of the log, so has each confirmed commit. Returns the new primary. */
 export const failOver = Effect.fnUntraced(function*([one, two]: readonly [Server, Server]) {
   const received = ({ admin }: Server) =>
     admin((sql) => sql<{ readonly bytes: number }>`SELECT (pg_last_wal_receive_lsn() - '0/0')::float8 AS bytes`)

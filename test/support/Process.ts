@@ -20,10 +20,7 @@ export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 /** A process that ended: its exit code, or the signal that killed it, and its log. */
 class Exited extends Data.TaggedError("Exited")<{ readonly code: unknown; readonly stderr: string }> {}
 
-/**
- * Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. Returns its
- * output and the base URLs of its ports.
- */
+/** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
 export const start = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
   command: ReadonlyArray<string> = [process.execPath, "--disable-warning=ExperimentalWarning", main],
@@ -52,10 +49,7 @@ export const portOf = ({ address }: Pick<Running, "address">) => Number(new URL(
 
 /** Sends a signal, and returns the exit code or the signal that ended the process. */
 export const stop = ({ exit, process }: Running, signal: NodeJS.Signals) =>
-  Effect.promise(() => {
-    process.kill(signal)
-    return exit
-  })
+  Effect.andThen(Effect.sync(() => process.kill(signal)), Effect.promise(() => exit))
 
 /** Kills a program that runs, and waits for its end. */
 export const killChild = (child: ChildProcess | undefined) =>

@@ -24,18 +24,15 @@ export const alerts = rules.groups.flatMap((group) => group.rules)
 
 type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
 
+const dashboard: { readonly panels: ReadonlyArray<Panel> } = JSON.parse(readPage("deploy/grafana-dashboard.json"))
 /** The panels of the dashboard, without the headings of its rows. */
-export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
-  ({ type }: Panel) => type !== "row"
-)
+export const panels = dashboard.panels.filter(({ type }) => type !== "row")
 
 export const queries = [...alerts, ...panels.flatMap(({ targets }) => targets)].map(({ expr }) => expr)
 
 /** Returns the metrics that a query or a page names, without the suffixes of histograms. */
 export const metricsIn = (text: string): ReadonlySet<string> =>
-  new Set(
-    [...text.matchAll(/\b(?:petstore|process|nodejs)_\w+/g)].map(([name]) => name.replace(/_(bucket|count|sum)$/, ""))
-  )
+  new Set(text.match(/\b(?:petstore|process|nodejs)_\w+/g)?.map((name) => name.replace(/_(bucket|count|sum)$/, "")))
 
 /** The first columns of the tables of metrics in the page. The metrics of the process have no kind and no labels. */
 export const rows = [

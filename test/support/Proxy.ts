@@ -5,10 +5,7 @@ import { connect, createServer, type Socket } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { freePort } from "./Temporary.ts"
 
-/**
- * Replies take half a second, all connections are cut, replies stop after their first byte, or connections fall silent
- * and new ones are refused.
- */
+/** Late replies, cut connections, replies that end after a byte, or silence while new connections are refused. */
 export type Fault = "slow" | "refusing" | "hanging" | "severed"
 
 /** Forwards connections to the port `target` of this machine for as long as the scope lasts. */

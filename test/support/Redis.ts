@@ -23,12 +23,7 @@ export const isInstalled = server !== undefined && fakeTime !== undefined
 const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
 
 /** The environment of a process that reads its wall-clock time from a file. */
-const fakeTimeEnv = {
-  LD_PRELOAD: fakeTime?.join(" "),
-  FAKETIME_NO_CACHE: "1",
-  FAKETIME_DONT_FAKE_MONOTONIC: "1",
-  TZ: "UTC"
-}
+const fakeTimeEnv = { LD_PRELOAD: fakeTime?.join(" "), FAKETIME_NO_CACHE: "1", FAKETIME_DONT_FAKE_MONOTONIC: "1" }
 
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
 export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate>>
@@ -83,7 +78,7 @@ export const run = Effect.fnUntraced(function*(options: {
     url: `${tls === undefined ? "redis" : "rediss"}://127.0.0.1:${port}`,
     start: start({}),
     /** Starts the server. Its clock stands at the last `setTime`. */
-    startWithClock: start({ ...fakeTimeEnv, FAKETIME_TIMESTAMP_FILE: clock }),
+    startWithClock: start({ ...fakeTimeEnv, TZ: "UTC", FAKETIME_TIMESTAMP_FILE: clock }),
     setTime: (milliseconds: number): void => {
       const [date = "", time = ""] = new Date(milliseconds).toISOString().split(/[TZ]/)
       // libfaketime rounds fractions down: half a millisecond more keeps the time exact.

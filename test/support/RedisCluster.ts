@@ -21,10 +21,7 @@ export type Node = Redis.RedisServer & { readonly id: string }
 const untilReply = (reply: Effect.Effect<string>, text: string) =>
   untilTrue(Effect.map(reply, (found) => found.includes(text)), text, 30)
 
-/**
- * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
- * from the start. The first three nodes are the masters.
- */
+/** Runs three masters, and three replicas. Their files describe the whole cluster, so it is complete from the start. */
 export const run = Effect.gen(function*() {
   const ports = yield* Effect.replicateEffect(Effect.all({ port: freePort, busPort: freePort }), 6)
   const idOf = (index: number): string => String(index).repeat(40)
@@ -45,14 +42,11 @@ export const run = Effect.gen(function*() {
   })
   yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
   for (const { port } of nodes) yield* untilReply(Redis.command(port, "CLUSTER", "INFO"), "cluster_state:ok")
-  for (const { port } of nodes.slice(3)) {
-    yield* untilReply(Redis.command(port, "INFO", "replication"), "link_status:up")
-  }
-  const [first, second, third] = nodes
-  if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
+  const replicas = nodes.slice(3)
+  for (const { port } of replicas) yield* untilReply(Redis.command(port, "INFO", "replication"), "link_status:up")
   return {
-    masters: [first, second, third] as const,
-    replicas: nodes.slice(3),
+    masters: nodes.slice(0, 3) as [Node, Node, Node],
+    replicas,
     url: `redis+cluster://petstore:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
   }
 })

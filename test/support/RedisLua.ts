@@ -2,7 +2,7 @@
 import type { CommandParser } from "redis"
 import { LuaFactory } from "wasmoon"
 import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
-import { type Command, type Reply, runCommand } from "../../src/rate-limit/RedisScript.ts"
+import { type Command, runCommand } from "../../src/rate-limit/RedisScript.ts"
 
 const lua = await new LuaFactory().createEngine()
 // Redis has Lua 5.1, in which `unpack` is a global.
@@ -23,12 +23,7 @@ end`)
 const run: (...args: ReadonlyArray<unknown>) => string = lua.global.get("run")
 
 /** Runs a command at a time of Redis's clock. `stored` and `value` are the value of the caller's Redis key. */
-export const execute = (
-  time: number,
-  stored: string | undefined,
-  caller: Caller,
-  command: Command
-): { readonly reply: Reply; readonly value: string | undefined } => {
+export const execute = (time: number, stored: string | undefined, caller: Caller, command: Command) => {
   const args: Array<unknown> = []
   const parser = { pushKey: () => {}, push: (...more: ReadonlyArray<unknown>) => args.push(...more) }
   runCommand.parseCommand(parser as unknown as CommandParser, caller, command)

@@ -9,10 +9,7 @@ export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text
 export const message = (line: string, fields: ReadonlyArray<string> = [], body = "") =>
   [line, ...fields, "", body].join("\r\n")
 
-/**
- * Sends bytes to a port and returns the response once the server closes the connection. The client sends `drip` every
- * half second. With `allowHalfOpen` it keeps its side open after the server closes, and `halfCloses` ends it before.
- */
+/** Returns the response once the server closes. `drip` is sent every half second. `halfCloses` ends one side. */
 export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, drip = "", halfCloses = false } = {}) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {

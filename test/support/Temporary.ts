@@ -16,10 +16,7 @@ export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
 const givenPorts = new Set<number>()
 
-/**
- * Returns a free port that it has not returned before. Linux gives ports from 32768 on to outgoing connections, for
- * example to the health checks of a balancer. So one of these would be taken now and then before a program listens.
- */
+/** Returns a new free port below 32768, where those begin that Linux gives to outgoing connections now and then. */
 export const freePort: Effect.Effect<number> = Effect.callback((resume) => {
   const port = 10_000 + Math.floor(Math.random() * 12_000)
   if (givenPorts.has(port)) return resume(freePort)
