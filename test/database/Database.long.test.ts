@@ -24,11 +24,11 @@ const makePool = Effect.gen(function*() {
   }
 })
 
-describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", () => {
+describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concurrent: true }, () => {
   it.live("stay open while they are idle", () =>
     Effect.gen(function*() {
       const { pids, sessions } = yield* makePool
-      yield* Effect.sleep("8 seconds")
+      yield* Effect.sleep("6 seconds")
       assert.sameMembers((yield* sessions).map(({ pid }) => pid), pids)
     }))
 

@@ -60,8 +60,8 @@ const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Opti
   ["accepts no more connections", withoutConnections, 2],
   ["is read-only", statements([`${alter} SET ${readOnly} = on`, reload], [`${alter} RESET ${readOnly}`, reload]), 2],
   ["is cut off", network("refusing"), 2],
-  ["is behind half-open connections", network("hanging"), 15],
-  ["falls silent and refuses new connections", network("severed"), 15],
+  ["is behind half-open connections", network("hanging"), 8],
+  ["falls silent and refuses new connections", network("severed"), 8],
   ["has a locked table", tableLock("ACCESS EXCLUSIVE"), 4],
   ["has a table that is locked for writes", tableLock("SHARE"), 4, { readsSucceed: true }]
 ]
