@@ -34,37 +34,31 @@ export class AdminToken extends Context.Service<AdminToken, {
 }
 
 const readFile = Effect.gen(function*() {
-  const fs = yield* FileSystem.FileSystem
   const directory = yield* dataDirectory
   const file = resolve(directory, adminTokenFile)
-  const text = yield* createFile(file).pipe(
-    Effect.andThen(restrictMode(file)),
-    Effect.andThen(fs.readFileString(file)),
-    Effect.mapError((cause) => new DataDirectoryUnusable({ directory, cause }))
-  )
+  const text = yield* Effect.mapError(readOrCreate(file), (cause) => new DataDirectoryUnusable({ directory, cause }))
   const parsed = Result.mapError(adminTokenForm.parse(text), () => new UnusableAdminToken({ file }))
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-const restrictMode = Effect.fnUntraced(function*(file: string) {
+const readOrCreate = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
+  if (!(yield* fs.exists(file))) {
+    // Write a temporary file, then link it to `file`. Linking is atomic and never replaces `file`, so no process
+    // reads half a token, and processes that start together use the same token.
+    const temporaryFile = `${file}.${yield* randomText(8)}`
+    yield* fs.writeFileString(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`, { mode: 0o600 })
+    yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(
+      Effect.catchIf(({ reason }) => reason._tag === "AlreadyExists", () => Effect.void)
+    )
+  }
   const mode = (yield* fs.stat(file)).mode & 0o777
-  if ((mode & 0o077) === 0) return
-  yield* fs.chmod(file, 0o600)
-  yield* Effect.logWarning(
-    `${file} had mode ${mode.toString(8).padStart(4, "0")}, now 0600: ` +
-      "if other users of this machine may have read it, replace the token"
-  )
-})
-
-const createFile = Effect.fnUntraced(function*(file: string) {
-  const fs = yield* FileSystem.FileSystem
-  if (yield* fs.exists(file)) return
-  // Write a temporary file, then link it to `file`. Linking is atomic and never replaces `file`, so no process
-  // reads half a token, and processes that start together use the same token.
-  const temporaryFile = `${file}.${yield* randomText(8)}`
-  yield* fs.writeFileString(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`, { mode: 0o600 })
-  yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(
-    Effect.catchIf(({ reason }) => reason._tag === "AlreadyExists", () => Effect.void)
-  )
+  if ((mode & 0o077) !== 0) {
+    yield* fs.chmod(file, 0o600)
+    yield* Effect.logWarning(
+      `${file} had mode ${mode.toString(8).padStart(4, "0")}, now 0600: ` +
+        "if other users of this machine may have read it, replace the token"
+    )
+  }
+  return yield* fs.readFileString(file)
 })

@@ -158,8 +158,7 @@ export const memoryStore = Effect.gen(function*() {
         new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {
           const stored = secrets.get(secret)
           const key = stored && keys.get(stored.keyId)
-          if (key === undefined) return []
-          return [[secret, makeHolder(key, stored?.endsAt ?? null)]]
+          return key && stored ? [[secret, makeHolder(key, stored.endsAt)]] : []
         }))
       ),
     recordUses: (uses) =>

@@ -1,12 +1,6 @@
 import { Context, DateTime, Effect, identity, Layer, Record } from "effect"
-import {
-  type AuditAction,
-  type AuditEntry,
-  type AuditPosition,
-  type AuditQuery,
-  type AuditValues,
-  valuesOf
-} from "../api/Audit.ts"
+import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
+import { valuesOf } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
@@ -21,6 +15,7 @@ export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/Cu
 
 type StoredEntry = Omit<AuditEntry, "keyName">
 type NewEntry = Omit<StoredEntry, "id">
+type Values = AuditValues | null
 
 export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly limit: number
@@ -35,12 +30,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
 
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the transaction of the action, so that both commit or neither does, and then logs it. */
-  append(
-    action: AuditAction,
-    keyId: string,
-    before: AuditValues | null,
-    after: AuditValues | null
-  ): Effect.Effect<void, ServiceUnavailable>
+  append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>

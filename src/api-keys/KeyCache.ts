@@ -1,6 +1,5 @@
 /** Caches API keys by the hash of their secret. A background task refreshes the entries that requests use. */
 import { Clock, Duration, Effect, Latch } from "effect"
-import type { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Batcher from "../database/Batcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
@@ -25,6 +24,7 @@ const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.t
 export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
+  /** The last minute in which `KeyVerifier` has recorded a use. */
   recordedMinute: number
 }
 
@@ -97,12 +97,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   }
   return {
     peek,
-    get: (hash: string): Effect.Effect<Entry | undefined, ServiceUnavailable> => lookUp(hash),
-    recordMinute: (entry: Entry, minute: number): boolean => {
-      const isNew = entry.recordedMinute !== minute
-      entry.recordedMinute = minute
-      return isNew
-    },
+    get: lookUp,
     evict: (keyId: string) =>
       Effect.sync(() => {
         generation++

@@ -23,12 +23,7 @@ export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(
-    selection: {
-      readonly by: UsageKind
-      readonly limit: number
-      readonly seconds: number
-      readonly since: DateTime.Utc
-    },
+    selection: Readonly<{ by: UsageKind; limit: number; seconds: number; since: DateTime.Utc }>,
     pending: ReadonlyArray<KeyCounts>
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }

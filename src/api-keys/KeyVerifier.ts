@@ -22,9 +22,7 @@ export class KeyRejected extends Data.TaggedError("KeyRejected")<{
   readonly keyId: string | undefined
 }> {
   get toCaller(): InvalidApiKey {
-    return this.reason === "malformed"
-      ? new InvalidApiKey({ message: "The API key is incomplete or mistyped." })
-      : new InvalidApiKey()
+    return new InvalidApiKey(this.reason === "malformed" ? { message: "The API key is incomplete or mistyped." } : {})
   }
 }
 
@@ -55,7 +53,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     const now = clock.currentTimeMillisUnsafe()
     if (entry.endsAt <= now) return reject(entry.endedBy ?? "expired", entry.key.id)
     const minute = now - now % minuteMs
-    if (cache.recordMinute(entry, minute)) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
+    if (entry.recordedMinute !== minute) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
+    entry.recordedMinute = minute
     return Effect.succeed(entry.key)
   }
 

@@ -53,7 +53,7 @@ const pageStatement = (
     ${sql.literal(`ORDER BY k.created_at ${direction}, k.id COLLATE "C" ${direction} LIMIT ${limit}`)}`
 }
 
-const keyStore = Effect.gen(function*() {
+const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* Outage.makeDeadline()
   const store: ApiKeyStore = {
@@ -167,17 +167,10 @@ const keyStore = Effect.gen(function*() {
         WHERE s.hash = decode(u.hash, 'hex') AND (s.last_used_at IS NULL OR s.last_used_at < u.at)`
     })
   }
-  yield* Expiry.deleteExpired({
-    table: "api_key_secrets",
-    column: "expires_at",
-    // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
-    keptFor: Duration.days(400),
-    warning: "Former secrets of keys cannot be deleted"
-  })
-  return store
+  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
+  yield* Expiry.deleteExpired({ table: "api_key_secrets", column: "expires_at", keptFor: Duration.days(400) })
+  // A fast hash suffices, because a secret has 190 random bits.
+  return yield* ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) })
 })
 
-// A fast hash suffices, because a secret has 190 random bits.
-export const layer = Layer.effectContext(
-  Effect.flatMap(keyStore, (store) => ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) }))
-).pipe(Layer.provideMerge(Layer.merge(SqlAuditLog.layer, SqlKeyUsage.layer)))
+export const layer = Layer.provideMerge(Layer.effectContext(make), Layer.merge(SqlAuditLog.layer, SqlKeyUsage.layer))

@@ -51,12 +51,8 @@ const auditStore = Effect.gen(function*() {
     },
     list: (selection) => withinDeadline(Rows.decode("audit_log", AuditRow, pageStatement(sql, selection)))
   }
-  yield* Expiry.deleteExpired({
-    table: "audit_log",
-    column: "at",
-    keptFor: Duration.days(yield* Settings.auditRetentionDays.config),
-    warning: "Expired entries of the audit log cannot be deleted"
-  })
+  const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
+  yield* Expiry.deleteExpired({ table: "audit_log", column: "at", keptFor })
   return store
 })
 

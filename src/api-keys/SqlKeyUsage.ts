@@ -62,13 +62,7 @@ const usageStore = Effect.gen(function*() {
       ))
   }
   const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
-    Expiry.deleteExpired({
-      table: "key_usage",
-      column: "starts_at",
-      where: sql`seconds = ${seconds}`,
-      keptFor,
-      warning: "Expired key usage cannot be deleted"
-    })
+    Expiry.deleteExpired({ table: "key_usage", column: "starts_at", where: sql`seconds = ${seconds}`, keptFor })
   yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
   yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
   return store

@@ -127,10 +127,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       id: string,
       change: Optional<Keys.KeyChange>,
       options?: ChangeOptions
-    ): Effect.Effect<Keys.ApiKey, ErrorOf<"updateKey">> => {
-      const request = api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) })
-      return call("update", request, options, ofKey(id))
-    },
+    ): Effect.Effect<Keys.ApiKey, ErrorOf<"updateKey">> =>
+      call("update", api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) }), options, ofKey(id)),
     /**
      * Replaces the secret of a key. Former secrets work for at most `gracePeriod`: whole seconds up to 30 days, by
      * default 0. Fails with `Conflict` if the key is revoked or expired, or would have over five working secrets.

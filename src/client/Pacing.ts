@@ -61,10 +61,7 @@ export const makePacing = Effect.gen(function*() {
 
   /** Raises `maxInFlight` by 1 after a second without a response, so one slow response does not block all calls. */
   const raiseLimit = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withRaisedLimit(before, now)))
-    .pipe(
-      Effect.delay("1 second"),
-      Effect.andThen(Effect.never)
-    )
+    .pipe(Effect.delay("1 second"), Effect.andThen(Effect.never))
 
   return {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),

@@ -95,7 +95,6 @@ const authorize = Effect.fnUntraced(function*(request: Request, secret: Secret, 
   )
   if (invalid === undefined) return authorized
   const description = `The header "${invalid[0]}" has an invalid name or value`
-  return yield* new HttpClientError.HttpClientError({
-    reason: new HttpClientError.EncodeError({ request, description })
-  })
+  const reason = new HttpClientError.EncodeError({ request, description })
+  return yield* new HttpClientError.HttpClientError({ reason })
 })

@@ -4,8 +4,5 @@
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return
-  for (const oldest of map.keys()) {
-    if (map.size <= maxEntries * 0.9) return
-    map.delete(oldest)
-  }
+  for (const oldest of map.keys().take(map.size - Math.floor(maxEntries * 0.9))) map.delete(oldest)
 }

@@ -26,15 +26,12 @@ const Dialog = ({ children, isHeld, onClose, title }: {
     dialog.current?.setAttribute("closedby", isHeld ? "none" : "closerequest")
     return isHeld ? blockNavigation() : undefined
   }, [isHeld])
+  const onCancel = (event: Event): void => {
+    event.preventDefault()
+    if (!isHeld) onClose()
+  }
   return (
-    <dialog
-      ref={dialog}
-      aria-labelledby="dialog-title"
-      onCancel={(event) => {
-        event.preventDefault()
-        if (!isHeld) onClose()
-      }}
-    >
+    <dialog ref={dialog} aria-labelledby="dialog-title" onCancel={onCancel}>
       <h2 id="dialog-title">{title}</h2>
       {children}
     </dialog>

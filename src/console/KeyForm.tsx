@@ -26,12 +26,8 @@ export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
         `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the current version.`
       return Effect.fail({ _tag: "PreconditionFailed", message })
     })
-  return (
-    <FormDialog
-      {...dialog}
-      call={(form) => Effect.catchTag(call(form, seen), "PreconditionFailed", () => explain(form))}
-    />
-  )
+  const callOrExplain = (form: FormData) => Effect.catchTag(call(form, seen), "PreconditionFailed", () => explain(form))
+  return <FormDialog {...dialog} call={callOrExplain} />
 }
 
 /** The values of the form's inputs. `expiresAt` is in UTC, such as `2030-12-31T00:00`, or empty for never. */

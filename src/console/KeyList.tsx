@@ -3,32 +3,16 @@ import { Hex } from "effect/encoding"
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
 import * as Brand from "../api/Brand.ts"
-import {
-  type IssuedKey,
-  type KeysPage,
-  type KeysQuery,
-  KeyState,
-  keyStateOf,
-  type ListedKey
-} from "../api/KeySchemas.ts"
+import type { IssuedKey, KeysPage, KeysQuery, ListedKey } from "../api/KeySchemas.ts"
+import { KeyState, keyStateOf } from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
-import {
-  Alert,
-  Choice,
-  formatLimits,
-  formatNumber,
-  handleSubmit,
-  KeyLink,
-  LastUse,
-  ListPage,
-  StateBadge,
-  textsOf
-} from "./Parts.tsx"
+import { Alert, Choice, KeyLink, LastUse, ListPage, StateBadge } from "./Parts.tsx"
+import { formatLimits, formatNumber, handleSubmit, textsOf } from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
@@ -127,6 +111,11 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     setShown(href)
     setSearch(searched)
   }
+  const onClose = (): void => setDialog(undefined)
+  const onIssued = (issued: IssuedKey): void => {
+    setDialog(issued)
+    setRevision((count) => count + 1)
+  }
   const applyFilter = handleSubmit((form) => {
     const { order: chosen = "", ...filter } = textsOf(form)
     const [, by, window = ""] = /^most (\w+), last (\w+)$/.exec(chosen) ?? []
@@ -179,16 +168,8 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
       </form>
       {hashing.failure !== undefined && findSecret(search) !== undefined && <Alert>{hashing.failure}</Alert>}
       {route.view === "keys" ? <KeyTable query={route.query} revision={revision} /> : <TopTable query={route.query} />}
-      {dialog === "issue" && (
-        <IssueDialog
-          onClose={() => setDialog(undefined)}
-          onIssued={(issued) => {
-            setDialog(issued)
-            setRevision((count) => count + 1)
-          }}
-        />
-      )}
-      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={() => setDialog(undefined)} />}
+      {dialog === "issue" && <IssueDialog onClose={onClose} onIssued={onIssued} />}
+      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={onClose} />}
     </>
   )
 }

@@ -102,6 +102,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     query.reload()
     setRevision((count) => count + 1)
   }
+  const onSaved = (): void => onChanged("The key was changed.")
   return (
     <>
       <div class="heading">
@@ -150,13 +151,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
       </div>
       <h2>Audit log</h2>
       <AuditTable query={{ key: id }} revision={revision} />
-      {dialog === "change" && (
-        <ChangeDialog
-          apiKey={apiKey}
-          onClose={onClose}
-          onChanged={() => onChanged("The key was changed.")}
-        />
-      )}
+      {dialog === "change" && <ChangeDialog apiKey={apiKey} onClose={onClose} onChanged={onSaved} />}
       {dialog === "rotate" && (
         <KeyDialog
           apiKey={apiKey}

@@ -1,6 +1,6 @@
 import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import { databaseSilent } from "./Deadline.ts"
+import { callTimeout, databaseSilent } from "./Deadline.ts"
 
 interface Call<A, B, E> {
   readonly item: A
@@ -27,12 +27,12 @@ const unavailable = Exit.fail(databaseSilent)
  * Effect's `RequestResolver` would keep each item in memory until a major garbage collection (measured:
  * docs/performance.md).
  */
-export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
+export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout = callTimeout }: {
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number
   readonly size: number
-  readonly timeout: Duration.Duration
+  readonly timeout?: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
   // Two ticks less than `timeout`: `failLateCalls` can run up to two ticks after a deadline.

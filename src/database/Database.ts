@@ -1,8 +1,7 @@
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, type FileSystem, Layer, Metric, Option, Record, Schedule } from "effect"
+import { Cause, Config, Data, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
-import type { Duplex } from "node:stream"
 import * as Brand from "../api/Brand.ts"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
@@ -16,26 +15,13 @@ import * as Outage from "./Outage.ts"
 const connections = gauge("database_connections", "Open connections to the database.")
 const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
 
-const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
-  yield* Metric.update(connectionLimit, maxConnections)
-  const context = yield* Effect.context()
-  return (connection: Duplex): Duplex => {
-    connections.modifyUnsafe(1, context)
-    return connection.on("close", () => connections.modifyUnsafe(-1, context))
-  }
-})
-
 const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
-const loader = Migrator.fromRecord(
-  Record.map(
-    migrations,
-    (statements, name) =>
-      Effect.andThen(
-        Effect.logInfo(`Migrating the database: ${name}`),
-        Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
-      )
-  )
-)
+const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
+  Effect.gen(function*() {
+    yield* Effect.logInfo(`Migrating the database: ${name}`)
+    const sql = yield* SqlClient.SqlClient
+    yield* Effect.forEach(statements, (text) => sql.unsafe(text))
+  })))
 export const newestVersion = Object.keys(migrations).length
 export const migrationsTable = `${Brand.name}_migrations`
 
@@ -72,7 +58,7 @@ export const runMigrations = Effect.gen(function*() {
 })
 export const migrate = Layer.effectDiscard(runMigrations)
 
-const maxStartupWait = Duration.seconds(30)
+const startupRetries = Schedule.upTo(Schedule.spaced("1 second"), { duration: "30 seconds" })
 
 const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigError): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
@@ -140,43 +126,33 @@ const warnOfEmbeddedDatabase = Effect.gen(function*() {
   )
 })
 
-const server = (target: DatabaseUrl, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
-  const prepare = Effect.andThen(runMigrations, warnOfEmbeddedDatabase)
-  const attempt = Effect.provide(prepare, withoutTimeout(target))
-  const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
+const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
+  const maxConnections = yield* Settings.databaseMaxConnections.config
+  yield* Metric.update(connectionLimit, maxConnections)
+  const attempt = Effect.provide(Effect.andThen(runMigrations, warnOfEmbeddedDatabase), withoutTimeout(target))
+  yield* Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(error))}`),
-      Effect.retry(attempt, {
-        while: mayRecover,
-        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: maxStartupWait })
-      })
+      Effect.retry(attempt, { while: mayRecover, schedule: startupRetries })
     )).pipe(
       Effect.mapError((error) =>
         error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
       )
     )
   const open = makeOpen(target)
-  return PgClient.layer({
-    ...optionsOf(target, statementTimeoutMs),
-    maxConnections,
-    stream: () => countConnection(open())
-  }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
-}
+  const context = yield* Effect.context()
+  const stream = (): Socket => {
+    const socket = open()
+    connections.modifyUnsafe(1, context)
+    return socket.on("close", () => connections.modifyUnsafe(-1, context))
+  }
+  return yield* Layer.build(PgClient.layer({ ...optionsOf(target, statementTimeoutMs), maxConnections, stream }))
+})
 
-const embedded = Layer.unwrap(Effect.gen(function*() {
+export const layer = Layer.effectContext(Effect.gen(function*() {
+  const url = yield* databaseUrl
+  if (Option.isSome(url)) return yield* openPool(url.value)
   // Load PGlite only if DATABASE_URL is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
-  return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
-}))
-
-type Opened = ReturnType<typeof server> | typeof embedded
-
-export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
-  Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>, FileSystem.FileSystem>,
-  Config.ConfigError
-> {
-  const url = yield* databaseUrl
-  if (Option.isNone(url)) return embedded
-  const maxConnections = yield* Settings.databaseMaxConnections.config
-  return server(url.value, maxConnections, yield* makeCountConnection(maxConnections))
+  return yield* Layer.build(Layer.provideMerge(migrate, EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

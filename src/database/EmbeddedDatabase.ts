@@ -25,12 +25,6 @@ const open = (directory: string, isOwned: () => boolean) =>
     (database) => Effect.suspend(() => isOwned() ? Effect.promise(() => database.close()) : Effect.void)
   )
 
-const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
-  // Unlike all later messages, PostgreSQL's startup message has no type byte before its length.
-  const type = started ? 1 : 0
-  return bytes.length < type + 4 ? undefined : type + bytes.readUInt32BE(type)
-}
-
 const terminate = 0x58 // "X"
 
 /**
@@ -44,12 +38,15 @@ const session = (database: PGlite, checkOwned: () => void): Duplex => {
   const exchange = async (socket: Duplex): Promise<void> => {
     let end = 0
     while (true) {
-      const length = messageLength(pending.subarray(end), started)
-      if (length === undefined || pending.length < end + length) break
+      // Unlike all later messages, PostgreSQL's startup message has no type byte before its length.
+      const lengthAt = started ? end + 1 : end
+      if (pending.length < lengthAt + 4) break
+      const next = lengthAt + pending.readUInt32BE(lengthAt)
+      if (pending.length < next) break
       // Do not pass Terminate to PGlite, because it would end the backend that all sessions share.
       if (started && pending[end] === terminate) return void socket.push(null)
       started = true
-      end += length
+      end = next
     }
     if (end === 0) return
     const messages = pending.subarray(0, end)
@@ -111,20 +108,17 @@ export const layer = (directory: string) =>
     // Once the lock file or `pg_control` was missing or replaced, the directory counts as lost, even if the file comes
     // back: another process may have written to the directory.
     let lost: DataDirectoryLost | undefined
-    const check = (isUnchanged: () => boolean, file: string): void => {
-      if (lost === undefined && !isUnchanged()) {
-        lost = new DataDirectoryLost({ directory, file })
-        onLost(lost)
-      }
-      if (lost !== undefined) throw lost
-    }
     const isOwned = () => lost === undefined && isHeld()
     const database = yield* open(path, isOwned)
     const controlFile = "pgdata/global/pg_control"
     const isControlFileUnchanged = DirectoryLock.watchFile(join(path, controlFile))
-    const checkOwned = () => {
-      check(isHeld, "lock")
-      check(isControlFileUnchanged, controlFile)
+    const checkOwned = (): void => {
+      if (lost !== undefined) throw lost
+      const file = !isHeld() ? "lock" : isControlFileUnchanged() ? undefined : controlFile
+      if (file === undefined) return
+      lost = new DataDirectoryLost({ directory, file })
+      onLost(lost)
+      throw lost
     }
     const client = PgClient.layer({
       stream: () => session(database, checkOwned),
@@ -136,10 +130,6 @@ export const layer = (directory: string) =>
       idleTimeout: Duration.infinity
     })
     // While no statement runs, this timer notices the loss of the directory.
-    yield* Effect.try(checkOwned).pipe(
-      Effect.ignore,
-      Effect.schedule(Schedule.spaced("1 second")),
-      Effect.forkScoped
-    )
+    yield* every("1 second", Effect.ignore(Effect.try(checkOwned)))
     return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
   }))

@@ -1,7 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
-import { callTimeout } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 type Options<A, B, E> = Omit<Parameters<typeof Batcher.make<A, B, E>>[0], "concurrency" | "timeout">
@@ -10,7 +9,6 @@ type Options<A, B, E> = Omit<Parameters<typeof Batcher.make<A, B, E>>[0], "concu
 export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Batcher.make({
     ...options,
-    timeout: callTimeout,
     concurrency: 2,
     run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
   })
@@ -19,7 +17,6 @@ export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     Batcher.make({
       ...options,
-      timeout: callTimeout,
       concurrency: 1,
       run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(run(items), sql))
     }))

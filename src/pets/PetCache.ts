@@ -1,7 +1,7 @@
 import type { Pet } from "../api/Pets.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
-import { SettledIds } from "./SettledIds.ts"
+import * as SettledIds from "./SettledIds.ts"
 
 /** About 80 MB of memory, if the names have a typical length. */
 export const maxPets = 2 ** 19
@@ -18,74 +18,64 @@ const maxVisits = 1_000
  * Each pet is stored at index `id % maxPets` and replaces the previous pet at this index. Cached ids are numbers,
  * which are faster than bigints, so pets with ids over 2^53 - 1 are not cached.
  */
-export class PetCache {
-  readonly #nowMs: () => number
-  readonly #lifetimeMs: number
-  readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
-  readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** `#readAt[i]` is the time, in milliseconds, at which the SQL statement that read `#pets[i]` started. */
-  readonly #readAt = new Float64Array(maxPets)
+export const make = (lifetimeMs: number, nowMs: () => number) => {
+  const pets = Array<Pet | undefined>(maxPets).fill(undefined)
+  const ids = new Float64Array(maxPets).fill(NaN)
+  /** `readTimes[i]` is the time, in milliseconds, at which the SQL statement that read `pets[i]` started. */
+  const readTimes = new Float64Array(maxPets)
   /** Maps the id before a gap to `next`, the id after the gap. The statement that found the gap started at `readAt`. */
-  readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
-  readonly settledIds: SettledIds
+  const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
+  const settledIds = SettledIds.make(lifetimeMs, nowMs)
 
-  constructor(lifetimeMs: number, nowMs: () => number) {
-    this.#lifetimeMs = lifetimeMs
-    this.#nowMs = nowMs
-    this.settledIds = new SettledIds(lifetimeMs, nowMs)
-  }
-
-  /**
-   * Call before a statement that reads pets, then pass the pets to the returned function, which caches them. For an
-   * unfiltered page, also pass the page's `after`: the function then caches the gaps between the pets, too.
-   */
-  beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
-    const readAt = this.#nowMs()
-    const settledId = this.settledIds.current()
-    return (found, after) => {
-      if (this.#lifetimeMs === 0) return
-      let previous = after === undefined ? NaN : Math.max(Number(after), 0)
-      for (const pet of found) {
-        const id = Number(pet.id)
-        if (!Number.isSafeInteger(id)) return
-        if (id > previous + 1) {
-          if (id <= settledId) this.#gaps.set(previous, { next: id, readAt })
-          else this.settledIds.noteGap(id, readAt)
-        }
-        if (after !== undefined) previous = id
-        if (pet.name.length > maxCachedNameLength) continue
-        this.#pets[id % maxPets] = pet
-        this.#ids[id % maxPets] = id
-        this.#readAt[id % maxPets] = readAt
-      }
-      evictOldest(this.#gaps, maxGaps)
-    }
-  }
-
-  get(id: bigint): Pet | undefined {
-    return this.#get(Number(id), this.#nowMs() - this.#lifetimeMs)
-  }
-
-  page({ after = 0n, limit, status }: Selection): Page | undefined {
-    const since = this.#nowMs() - this.#lifetimeMs
-    const pets: Array<Pet> = []
-    let id = Math.max(Number(after), 0)
-    for (let visits = 0; visits < maxVisits; visits++) {
-      const pet = this.#get(id + 1, since) ?? this.#afterGap(id, since)
-      if (pet === undefined) return undefined
-      id = Number(pet.id)
-      if ((status === undefined || pet.status === status) && pets.push(pet) > limit) return toPage(pets, limit)
-    }
-    return undefined
-  }
-
-  #get(id: number, since: number): Pet | undefined {
+  const find = (id: number, since: number): Pet | undefined => {
     const slot = id % maxPets
-    return this.#ids[slot] === id && (this.#readAt[slot] ?? 0) >= since ? this.#pets[slot] : undefined
+    return ids[slot] === id && (readTimes[slot] ?? 0) >= since ? pets[slot] : undefined
+  }
+  const findAfterGap = (id: number, since: number): Pet | undefined => {
+    const gap = gaps.get(id)
+    return gap !== undefined && gap.readAt >= since ? find(gap.next, since) : undefined
   }
 
-  #afterGap(id: number, since: number): Pet | undefined {
-    const gap = this.#gaps.get(id)
-    return gap !== undefined && gap.readAt >= since ? this.#get(gap.next, since) : undefined
+  return {
+    settledIds,
+    /**
+     * Call before a statement that reads pets, then pass the pets to the returned function, which caches them. For an
+     * unfiltered page, also pass the page's `after`: the function then caches the gaps between the pets, too.
+     */
+    beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
+      const readAt = nowMs()
+      const settledId = settledIds.current()
+      return (found, after) => {
+        if (lifetimeMs === 0) return
+        let previous = after === undefined ? NaN : Math.max(Number(after), 0)
+        for (const pet of found) {
+          const id = Number(pet.id)
+          if (!Number.isSafeInteger(id)) return
+          if (id > previous + 1) {
+            if (id <= settledId) gaps.set(previous, { next: id, readAt })
+            else settledIds.noteGap(id, readAt)
+          }
+          if (after !== undefined) previous = id
+          if (pet.name.length > maxCachedNameLength) continue
+          pets[id % maxPets] = pet
+          ids[id % maxPets] = id
+          readTimes[id % maxPets] = readAt
+        }
+        evictOldest(gaps, maxGaps)
+      }
+    },
+    get: (id: bigint): Pet | undefined => find(Number(id), nowMs() - lifetimeMs),
+    page({ after = 0n, limit, status }: Selection): Page | undefined {
+      const since = nowMs() - lifetimeMs
+      const found: Array<Pet> = []
+      let id = Math.max(Number(after), 0)
+      for (let visits = 0; visits < maxVisits; visits++) {
+        const pet = find(id + 1, since) ?? findAfterGap(id, since)
+        if (pet === undefined) return undefined
+        id = Number(pet.id)
+        if ((status === undefined || pet.status === status) && found.push(pet) > limit) return toPage(found, limit)
+      }
+      return undefined
+    }
   }
 }

@@ -14,11 +14,8 @@ export const insertedColumns = ["id", ...fields.map(([, [column]]) => `"${column
 export const insertedValues = ["id", ...fields.map(([field, [, type]]) => `("pet"->>'${field}')::${type}`)].join()
 
 /** Reads pets as one row with an array for each field, which decodes faster than many rows. */
-export const arrays = [
-  "array_agg(id) AS id",
-  ...fields.map(([field, [column]]) => `array_agg("${column}") AS "${field}"`)
-]
-  .join()
+export const arrays = fields.map(([field, [column]]) => `array_agg("${column}") AS "${field}"`)
+  .concat("array_agg(id) AS id").join()
 
 export type Arrays = { readonly [Field in keyof Pet]-?: ReadonlyArray<unknown> }
 

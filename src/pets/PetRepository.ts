@@ -50,10 +50,7 @@ export class PetRepository extends Context.Service<PetRepository, {
   /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<
-      string,
-      { readonly pet: Pet; readonly text: string | undefined; readonly expiresAtMs: number }
-    >()
+    const claims = new Map<string, Readonly<{ pet: Pet; text: string | undefined; expiresAtMs: number }>>()
     let lastId = 0n
     return PetRepository.of({
       list: ({ after = 0n, limit, status }) =>

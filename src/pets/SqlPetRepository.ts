@@ -5,7 +5,7 @@ import type { Pet } from "../api/Pets.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
-import { PetCache } from "./PetCache.ts"
+import * as PetCache from "./PetCache.ts"
 import { type Arrays, arrays, toPets } from "./PetColumns.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, toPage } from "./PetRepository.ts"
@@ -16,7 +16,7 @@ const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const clock = yield* Clock.Clock
   const lifetime = Duration.seconds(yield* Settings.petCacheSeconds.config)
-  const cache = new PetCache(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
+  const cache = PetCache.make(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
 
   const readPets = (selection: Fragment) =>
     sql<Arrays>`
@@ -79,8 +79,7 @@ const make = Effect.gen(function*() {
     })
   })
 
-  const warning = "Expired idempotency keys cannot be deleted"
-  yield* Expiry.deleteExpired({ table: "idempotency_keys", column: "expires_at", warning })
+  yield* Expiry.deleteExpired({ table: "idempotency_keys", column: "expires_at" })
 
   return PetRepository.of({
     list: (selection) =>

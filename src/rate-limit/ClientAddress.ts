@@ -1,10 +1,8 @@
 import { identity, Option, Result } from "effect"
-import { HttpMiddleware } from "effect/http"
+import { HttpMiddleware, type HttpServerRequest } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 
-interface Peer {
-  readonly remoteAddress: Option.Option<string>
-}
+type Peer = Pick<HttpServerRequest.HttpServerRequest, "remoteAddress">
 
 /** Parses an IP address. Drops the zone of an IPv6 address (`%eth0`), and converts IPv4-mapped IPv6 to IPv4. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>

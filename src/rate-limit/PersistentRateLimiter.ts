@@ -13,22 +13,18 @@ const Row = Schema.Struct({ caller: Schema.TemplateLiteral(["key:", Schema.Strin
 
 const maxRowsPerQuery = 50_000
 
-const load = Effect.fnUntraced(function*(sql: SqlClient.SqlClient, callers: RateLimiter.CallerStates) {
+const make = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const callers = yield* RateLimiter.makeStates
   let [last, count] = ["", 0]
   do {
     const page = sql`
       SELECT caller, state FROM rate_limits
       WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(maxRowsPerQuery))}`
-    const rows = yield* Rows.decode("rate_limits", Row, page)
+    const rows = yield* Effect.orDie(Rows.decode("rate_limits", Row, page))
     for (const { caller, state } of rows) callers.set(last = caller, state)
     count = rows.length
   } while (count === maxRowsPerQuery)
-}, Effect.orDie)
-
-const make = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  const callers = yield* RateLimiter.makeStates
-  yield* load(sql, callers)
 
   const save = (states: ReadonlyMap<RateLimiter.Caller, Policy.State>) => {
     const rows = Array.from(states, ([caller, state]) => ({ caller, state, ends_at: Policy.endOf(state) }))
@@ -45,11 +41,7 @@ const make = Effect.gen(function*() {
     interval: "500 millis",
     write: save
   })
-  yield* Expiry.deleteExpired({
-    table: "rate_limits",
-    column: "ends_at",
-    warning: "Expired counts of requests cannot be deleted"
-  })
+  yield* Expiry.deleteExpired({ table: "rate_limits", column: "ends_at" })
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 

@@ -52,12 +52,7 @@ interface Outcome extends Pick<Decision, "allowed" | "banBegan"> {
   readonly next: State
 }
 
-export const decide = (
-  state: State,
-  limits: Limits,
-  now: number,
-  bannable: boolean
-): { readonly decision: Decision; readonly next: State } => {
+export const decide = (state: State, limits: Limits, now: number, bannable: boolean) => {
   const outcome = outcomeOf(state, limits, now, bannable)
   return { decision: decisionOf(outcome, limits, now), next: outcome.next }
 }
@@ -119,9 +114,7 @@ const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, n
  */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
-  if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) {
-    return rejected({ ...state, rejections })
-  }
+  if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) return rejected({ ...state, rejections })
   const { ban = { seconds: 0, until: 0 }, rejections: _, ...rest } = state
   const repeated = ban.seconds > 0 && now < ban.until + bans.backoffResetSeconds * 1000
   const seconds = repeated ? Math.min(2 * ban.seconds, bans.maxSeconds) : bans.minSeconds

@@ -86,7 +86,7 @@ export const make = Effect.gen(function*() {
   let ticks = 0
   let probes = 0
 
-  const probeServer = (caller: Caller) =>
+  const recover = (server: string, caller: Caller) =>
     Effect.suspend(() => {
       const lateAtTick = ticks + ticksPerTimeout
       probes++
@@ -97,9 +97,7 @@ export const make = Effect.gen(function*() {
         Effect.filterOrFail(() => ticks < lateAtTick),
         Effect.ensuring(Effect.sync(() => probes--))
       )
-    })
-  const recover = (server: string, caller: Caller) =>
-    probeServer(caller).pipe(Effect.retry(Schedule.spaced(probeInterval)), Effect.andThen(setUp(server)))
+    }).pipe(Effect.retry(Schedule.spaced(probeInterval)), Effect.andThen(setUp(server)))
 
   const setDown = (server: string, caller: Caller, cause: unknown): void => {
     if (down.has(server)) return

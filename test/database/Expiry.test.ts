@@ -60,7 +60,7 @@ describeOnEach(stores, "Expired rows", (it, database) => {
       const remaining = Effect.map(sql`SELECT FROM expiring`, ({ length }) => length)
       yield* sql`CREATE TABLE expiring (expires_at timestamptz NOT NULL)`
       yield* sql`INSERT INTO expiring SELECT now() + make_interval(hours => n) FROM generate_series(-9, 9) AS n`
-      const deleteExpired = Expiry.deleteExpired({ table: "expiring", column: "expires_at", warning: "" }).pipe(
+      const deleteExpired = Expiry.deleteExpired({ table: "expiring", column: "expires_at" }).pipe(
         Effect.provideService(Clock.Clock, clockAhead),
         Effect.andThen(untilTrue(Effect.map(remaining, (count) => count < 19), "rows are deleted")),
         Effect.scoped,

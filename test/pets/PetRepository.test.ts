@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { NewPet } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { maxPets, PetCache } from "../../src/pets/PetCache.ts"
+import { make as makePetCache, maxPets } from "../../src/pets/PetCache.ts"
 import { canonicalText, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { layerTest } from "../../src/testing.ts"
@@ -285,7 +285,7 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
 
 it.each([0, 1])("A short name is cached for %d seconds from the start of its read, and a long one never", (seconds) => {
   let nowMs = 0
-  const cache = new PetCache(seconds * 1_000, () => nowMs)
+  const cache = makePetCache(seconds * 1_000, () => nowMs)
   const cached = () => [1n, 2n].flatMap((id) => cache.get(id)?.id ?? [])
   const cachePets = cache.beginLookup()
   nowMs = 600
