@@ -35,8 +35,6 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
   Layer.provide(NodeFileSystem.layer)
 )
 
-const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
-
 /**
  * Starts the graceful shutdown. For `DRAIN_SECONDS`, the process reports not ready and closes each connection after its
  * response, so that load balancers stop using it. Then the listeners close.
@@ -54,13 +52,11 @@ const reportHang = Effect.andThen(
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
-  Layer.provide(servers),
+  Layer.provide([ApiServer.layer, ManagementServer.layer]),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services),
   closeWithin(maxServiceClose, reportHang)
 )
-
-const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
 
@@ -74,14 +70,12 @@ const program = Effect.gen(function*() {
 
 program.pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
-  Effect.provide(
-    Telemetry.layer.pipe(
-      closeWithin(maxTelemetryClose),
-      Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
-      Layer.tapCause((cause) => Console.error(describeCause(cause))),
-      Layer.provide(validSettings)
-    )
-  ),
+  Effect.provide(Telemetry.layer.pipe(
+    closeWithin(maxTelemetryClose),
+    Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
+    Layer.tapCause((cause) => Console.error(describeCause(cause))),
+    Layer.provide(Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message))))
+  )),
   NodeRuntime.runMain({
     disableErrorReporting: true,
     // Exit with 0 after a signal such as SIGTERM, unless the shutdown hung. After a failure, exit with the code of the

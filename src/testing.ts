@@ -15,15 +15,8 @@ import * as PortMiddleware from "./http/PortMiddleware.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
-import {
-  Faults,
-  layerFaultyClient,
-  layerFaultyPets,
-  makeTestService,
-  type SentRequest,
-  TestService,
-  withoutInfoLogs
-} from "./test-service/TestService.ts"
+import { Faults, layerFaultyClient, layerFaultyPets } from "./test-service/TestService.ts"
+import { makeTestService, type SentRequest, TestService, withoutInfoLogs } from "./test-service/TestService.ts"
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
@@ -64,10 +57,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
  * not serve documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
-  Effect.flatMap(
-    ApiPort.makeHooks([]),
-    (hooks) => PortMiddleware.toHttpEffect(ApiPort.routes, hooks)
-  )
+  Effect.flatMap(ApiPort.makeHooks([]), (hooks) => PortMiddleware.toHttpEffect(ApiPort.routes, hooks))
 )
 
 const anyToken = Layer.succeed(AdminAuth, {

@@ -27,12 +27,7 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
   hint
 })
 
-interface Change extends Readonly<Record<"before" | "after", AuditValues[string] | undefined>> {
-  readonly name: string
-  readonly words: string
-}
-
-export const changesOf = (before: AuditValues | null, after: AuditValues | null): ReadonlyArray<Change> =>
+export const changesOf = (before: AuditValues | null, after: AuditValues | null) =>
   Object.keys({ ...before, ...after })
     .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
 

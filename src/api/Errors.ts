@@ -1,5 +1,5 @@
 /** One error class per `code` (SPEC §7). An HTTP body contains only the `code`, `message` and `status` of an error. */
-import { type Cause, Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
+import { type Cause, Clock, Duration, Effect, Schema, SchemaGetter } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 
@@ -142,18 +142,14 @@ export const isApiError = (failure: unknown): failure is ApiError =>
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
 /** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Invalid text decodes to zero. */
-export const RetryAfter = Schema.String.pipe(
-  Schema.decodeTo(
-    Schema.Duration,
-    SchemaTransformation.transformEffect({
-      decode: (text) =>
-        /^\d+$/.test(text)
-          ? Effect.succeed(Duration.seconds(Number(text)))
-          : Effect.map(Clock.currentTimeMillis, (now) => Duration.millis(Math.max(0, Date.parse(text) - now || 0))),
-      encode: (wait) => Effect.succeed(String(Math.ceil(Duration.toSeconds(wait))))
-    })
-  )
-)
+export const RetryAfter = Schema.String.pipe(Schema.decodeTo(Schema.Duration, {
+  decode: SchemaGetter.transformEffect((text) =>
+    /^\d+$/.test(text)
+      ? Effect.succeed(Duration.seconds(Number(text)))
+      : Effect.map(Clock.currentTimeMillis, (now) => Duration.millis(Math.max(0, Date.parse(text) - now || 0)))
+  ),
+  encode: SchemaGetter.transform((wait) => String(Math.ceil(Duration.toSeconds(wait))))
+}))
 
 const exampleMessages: Readonly<Record<string, string>> = {
   invalid_request: "Invalid request: body.name: expected string.",

@@ -16,16 +16,14 @@ const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 export const IfMatch = Schema.String.annotate({
   description: "The request changes the key only if it has one of these versions. `*` or no header: any version.",
   examples: ["*"]
-}).pipe(
-  Schema.decodeTo(
-    Schema.Array(Schema.String),
-    transformText<ReadonlyArray<string>>(
-      `* or entity tags in quotes, like "3"`,
-      (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
-      (tags) => tags.join(", ")
-    )
+}).pipe(Schema.decodeTo(
+  Schema.Array(Schema.String),
+  transformText<ReadonlyArray<string>>(
+    `* or entity tags in quotes, like "3"`,
+    (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
+    (tags) => tags.join(", ")
   )
-)
+))
 export type IfMatch = typeof IfMatch.Type
 
 export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>

@@ -118,9 +118,7 @@ export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoke
 export type KeyState = typeof KeyState.Type
 
 export const keyStateOf = (
-  { ban = null, enabled, expiresAt, revokedAt }:
-    & Pick<ApiKey, "enabled" | "expiresAt" | "revokedAt">
-    & Partial<Pick<ListedKey, "ban">>,
+  { ban = null, enabled, expiresAt, revokedAt }: ApiKey & Partial<Pick<ListedKey, "ban">>,
   now: DateTime.Utc
 ): KeyState => {
   if (revokedAt !== null) return "revoked"

@@ -11,12 +11,10 @@ const parseLimit = (text: string): number | undefined => /^\d{1,3}$/.test(text) 
 
 export const limit = (description: string, defaultLimit = listLimit.default) =>
   documented(Predicate.isString, expectedLimit, { type: "integer", ...listLimit, default: defaultLimit, description })
-    .pipe(
-      Schema.decodeTo(
-        Schema.Int.check(Schema.isBetween(listLimit, { expected: expectedLimit })),
-        transformText(expectedLimit, parseLimit, String)
-      )
-    )
+    .pipe(Schema.decodeTo(
+      Schema.Int.check(Schema.isBetween(listLimit, { expected: expectedLimit })),
+      transformText(expectedLimit, parseLimit, String)
+    ))
 
 const ascii = /^[ -~]*$/
 

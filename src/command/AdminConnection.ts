@@ -24,13 +24,10 @@ const adminToken = Effect.gen(function*() {
   if (Option.isSome(configured)) return configured.value
   const file = `${yield* Settings.dataDir.config}/${adminTokenFile}`
   const files = yield* FileSystem.FileSystem
+  const message = `There is no admin token: set ADMIN_TOKEN or the service's DATA_DIR (${file} cannot be read).`
   return yield* files.readFileString(file).pipe(
     Effect.map((token) => Redacted.make(token.trim())),
-    Effect.mapError(() =>
-      new CommandError({
-        message: `There is no admin token: set ADMIN_TOKEN or the service's DATA_DIR (${file} cannot be read).`
-      })
-    )
+    Effect.mapError(() => new CommandError({ message }))
   )
 })
 

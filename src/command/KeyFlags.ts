@@ -92,25 +92,32 @@ export const graceFlag = wholeNumber("grace", "seconds, such as 86400").pipe(
   Flag.withDefault(0)
 )
 
+export const readFlags = { id: idArgument, json: jsonFlag }
+
 export const topFlags = {
   window: optional(
     Flag.Literals("window", TopUsageQuery.fields.window.schema.literals),
     "Count the requests of the last hour (default) or day"
   ),
-  by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)")
+  by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)"),
+  limit: optional(limitFlag),
+  json: jsonFlag
 }
 
 const timeFlag = (name: string) =>
   Flag.String(name).pipe(Flag.withMetavar("time"), withSchema(AuditQuery.fields.since.schema))
 
 export const logFlags = {
+  id: Argument.optional(idArgument),
   since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
   until: optional(timeFlag("until"), "Print only actions before this time"),
   operator: optional(Flag.String("operator"), "Print only actions by this operator"),
-  action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
+  action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action"),
+  limit: Flag.withDefault(limitFlag, 100),
+  json: jsonFlag
 }
 
-export const filterFlags = {
+export const listFlags = {
   plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
   state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
   order: optional(Flag.Literals("order", KeyOrder.literals), "Print these keys first: by default the oldest"),
@@ -122,5 +129,7 @@ export const filterFlags = {
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
     "Print only keys with this text in the name or the id, or whose secret ends with these four characters"
-  )
+  ),
+  limit: optional(limitFlag),
+  json: jsonFlag
 }

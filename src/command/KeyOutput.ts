@@ -8,8 +8,7 @@ import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
 export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
-export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
-  at === null ? absent : DateTime.formatIso(at)
+export const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
 
 /** Cells to the left of NAME must not contain spaces, so that `awk '{ print $2 }'` works. */
 interface Column<Row> {

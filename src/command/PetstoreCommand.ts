@@ -1,5 +1,5 @@
 import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
-import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
+import { CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/KeySchemas.ts"
@@ -28,25 +28,19 @@ const issue = Command.make(
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
 
-const list = Command.make(
-  "list",
-  { ...Flags.filterFlags, limit: Flags.optional(Flags.limitFlag), json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ json, limit = Infinity, ...filter }) {
+const list = Command.make("list", Flags.listFlags, ({ json, limit = Infinity, ...filter }) =>
+  Effect.gen(function*() {
     const { all } = yield* AdminClient
     const keys = all({ ...filter, pageSize: Math.min(limit, listLimit.maximum) })
     const columns = Output.keyColumns(yield* DateTime.now)
     yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
-  })
-).pipe(Command.withDescription("List the keys"))
+  })).pipe(Command.withDescription("List the keys"))
 
-const show = Command.make(
-  "show",
-  { id: Flags.idArgument, json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ id, json }) {
+const show = Command.make("show", Flags.readFlags, ({ id, json }) =>
+  Effect.gen(function*() {
     const key = yield* AdminClient.use((client) => client.get(id))
     yield* Output.print(ApiKeyDetails, key, { json, text: Output.describeDetails(key, yield* DateTime.now) })
-  })
-).pipe(Command.withDescription("Show a key, its remaining requests and its ban"))
+  })).pipe(Command.withDescription("Show a key, its remaining requests and its ban"))
 
 const update = Command.make(
   "update",
@@ -93,26 +87,20 @@ const revoke = Command.make(
 ).pipe(Command.withDescription("Revoke a key permanently"))
 
 const enabling = (name: string, enabled: boolean, description: string) =>
-  Command.make(
-    name,
-    Flags.changeFlags,
-    Effect.fnUntraced(function*({ id, version }) {
+  Command.make(name, Flags.changeFlags, ({ id, version }) =>
+    Effect.gen(function*() {
       yield* AdminClient.use((client) => client.update(id, { enabled }, { version }))
       yield* Console.log(`${id} is ${name}d.`)
-    })
-  ).pipe(Command.withDescription(description))
+    })).pipe(Command.withDescription(description))
 
 const disable = enabling("disable", false, "Reject the requests of a key until it is enabled again")
 const enable = enabling("enable", true, "Enable a disabled key")
 
-const endFormer = Command.make(
-  "end-former",
-  Flags.changeFlags,
-  Effect.fnUntraced(function*({ id, version }) {
+const endFormer = Command.make("end-former", Flags.changeFlags, ({ id, version }) =>
+  Effect.gen(function*() {
     yield* AdminClient.use((client) => client.endFormerSecrets(id, { version }))
     yield* Console.log(`Only the current secret of ${id} works.`)
-  })
-).pipe(Command.withDescription("Revoke the former secrets of a key, which still work after a rotation"))
+  })).pipe(Command.withDescription("Revoke the former secrets of a key, which still work after a rotation"))
 
 const unban = Command.make(
   "unban",
@@ -129,15 +117,8 @@ const unban = Command.make(
   })
 ).pipe(Command.withDescription("Lift the ban on a key"))
 
-const log = Command.make(
-  "log",
-  {
-    id: Argument.optional(Flags.idArgument),
-    ...Flags.logFlags,
-    limit: Flag.withDefault(Flags.limitFlag, 100),
-    json: Flags.jsonFlag
-  },
-  Effect.fnUntraced(function*({ id, json, limit, ...filter }) {
+const log = Command.make("log", Flags.logFlags, ({ id, json, limit, ...filter }) =>
+  Effect.gen(function*() {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
     // Get the key only if its log is empty: an unknown id fails, but a key deleted in SQL still shows its log.
@@ -146,26 +127,21 @@ const log = Command.make(
       Stream.orElseIfEmpty(() => checkKey)
     )
     yield* Output.printRows(AuditEntry, Stream.take(entries, limit), { columns: Output.auditColumns, json })
-  })
-).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
+  })).pipe(
+    Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)")
+  )
 
-const top = Command.make(
-  "top",
-  { ...Flags.topFlags, limit: Flags.optional(Flags.limitFlag), json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ json, ...query }) {
+const top = Command.make("top", Flags.topFlags, ({ json, ...query }) =>
+  Effect.gen(function*() {
     const keys = yield* AdminClient.use((client) => client.topUsage(query))
     yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
-  })
-).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
+  })).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
 
-const usage = Command.make(
-  "usage",
-  { id: Flags.idArgument, json: Flags.jsonFlag },
-  Effect.fnUntraced(function*({ id, json }) {
+const usage = Command.make("usage", Flags.readFlags, ({ id, json }) =>
+  Effect.gen(function*() {
     const history = yield* AdminClient.use((client) => client.usage(id))
     yield* Output.print(UsageHistory, history, { json, text: Output.describeUsage(history) })
-  })
-).pipe(Command.withDescription("Show the requests of a key by hour, and by minute for the last hour"))
+  })).pipe(Command.withDescription("Show the requests of a key by hour, and by minute for the last hour"))
 
 /** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {

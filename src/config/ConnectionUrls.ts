@@ -11,33 +11,8 @@ import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 import * as Brand from "../api/Brand.ts"
 
-export interface DatabaseUrl {
-  readonly url: Redacted.Redacted
-  /** A host name, an IP address, or the directory of a Unix socket. */
-  readonly host: string
-  readonly port: number
-  readonly database: string | undefined
-  readonly ssl: false | ConnectionOptions
-  readonly applicationName: string
-  readonly isPooled: boolean
-}
-
-type Address = Pick<DatabaseUrl, "host" | "port">
-
-export interface Credentials {
-  readonly username?: string
-  readonly password?: Redacted.Redacted
-}
-
-export interface RedisUrl {
-  readonly kind: "server" | "sentinel" | "cluster"
-  readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
-  readonly credentials: Credentials
-  readonly database: number
-  readonly masterName: string
-  readonly sentinelCredentials: Credentials
-  readonly tls: ConnectionOptions | undefined
-}
+export type DatabaseUrl = Result.Result.Success<ReturnType<typeof parseDatabaseUrl>>
+export type RedisUrl = Result.Result.Success<ReturnType<typeof parseRedisUrl>>
 
 const words: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   sslmode: ["disable", "require", "verify-ca", "verify-full"],
@@ -100,7 +75,7 @@ const postgresNames = "host port user password dbname application_name options c
   .split(" ").concat(postgresTls)
 
 /** Reads `sslmode` as libpq does: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
-const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
+const readSsl = (parameters: URLSearchParams): Result.Result<false | ConnectionOptions, string> => {
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
     return Result.fail("sslmode verify-full for sslrootcert=system")
@@ -121,7 +96,7 @@ const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"],
   }))
 }
 
-export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, string> =>
+export const parseDatabaseUrl = (text: string) =>
   Result.gen(function*() {
     const href = text.trim()
     const [, hosts] = /^postgres(?:ql)?:\/\/(?:[^@/?]*@)?([^/?]*)/i.exec(href) ?? []
@@ -144,13 +119,14 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     const names = [parameters.get("dbname"), path, parameters.get("user"), user]
     return {
       url: Redacted.make(href),
+      // A host name, an IP address, or the directory of a Unix socket.
       host: host === "" ? "localhost" : host,
       port,
       database: names.find((name) => name !== null && name !== "") ?? undefined,
       ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
       applicationName: parameters.get("application_name") ?? Brand.name,
       isPooled: parameters.get("pgbouncer") === "true"
-    }
+    } as const
   })
 
 const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
@@ -179,17 +155,17 @@ const kinds = {
   cluster: { port: 6379, path: /^()0?$/, expected: "no database, because a cluster has only one" }
 }
 
-const credentialsOf = (username: string, password: string): Credentials => ({
+const credentialsOf = (username: string, password: string) => ({
   ...username !== "" && { username },
   ...password !== "" && { password: Redacted.make(password) }
 })
 
-const addressOf = (text: string, defaultPort: number): Address => {
+const addressOf = (text: string, defaultPort: number) => {
   const [, host = "", port = defaultPort] = /^(.*?)(?::(\d+))?$/.exec(text) ?? []
   return { host: host.replace(/^\[|\]$/g, "") || "localhost", port: Number(port) }
 }
 
-export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
+export const parseRedisUrl = (text: string) =>
   Result.gen(function*() {
     const match = redisForm.exec(text.trim())
     if (match === null || !isDecodable(text)) return yield* Result.fail("")
@@ -215,5 +191,5 @@ export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
       masterName: decodeURIComponent(masterName),
       sentinelCredentials: credentialsOf(sentinelUsername, sentinelPassword),
       tls: isTls ? yield* readTls(parameters, redisTls) : undefined
-    }
+    } as const
   })

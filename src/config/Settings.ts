@@ -26,13 +26,7 @@ export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters witho
   return token === undefined ? undefined : Redacted.make(token)
 })
 
-export interface NamedAdminToken {
-  readonly name: string
-  readonly mayChange: boolean
-  readonly token: Redacted.Redacted
-}
-
-const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
+const parseNamedToken = (entry: string) => {
   const [, name, read, token] = /^([\w.-]{1,40}):(read:)?([!-+\--~]{16,4096})$/.exec(entry.trim()) ?? []
   return name === undefined || token === undefined
     ? undefined
@@ -40,7 +34,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
 }
 
 /** The error of `list` would quote the invalid entry, which contains a token. */
-const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
+const namedAdminTokens = makeForm(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
   (text) => {

@@ -41,11 +41,9 @@ const describeError = ({ code, message, status }: ApiError): { error: string; fi
   return { error: code, ...fields && { fields: fields.map(redactSecrets).join() } }
 }
 
-type Head = Pick<RequestHead, "method" | "url">
-
 /** Records a request in metrics and the access log. As in nginx, a request without a response has the status 499. */
 export const recordRequest = (
-  { method, url }: Head,
+  { method, url }: Pick<RequestHead, "method" | "url">,
   { endpoint, error, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
   status: number
 ) =>

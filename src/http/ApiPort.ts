@@ -25,14 +25,8 @@ type Response = HttpServerResponse.HttpServerResponse
 
 export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
-  Layer.provide([
-    Auth.layer,
-    RateLimit.layer,
-    RequestBody.layer,
-    ConcurrencyLimit.layer,
-    Validation.layer,
-    Sunset.layer
-  ]),
+  Layer.provide([Auth.layer, RateLimit.layer, RequestBody.layer]),
+  Layer.provide([ConcurrencyLimit.layer, Validation.layer, Sunset.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 
@@ -42,18 +36,13 @@ export const makeHooks = Effect.fnUntraced(
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages)
 
-    const send = (
-      head: RequestHead,
-      context: RequestContext,
-      decision: Decision,
-      response: Response
-    ) => {
+    const send = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response
       const endpoint = context.endpoint ?? routesAt(head.url, head.method).endpoint
       const headers: Record<string, string> = {
         ...fixedHeaders,
         ...own,
-        ...RateLimit.headers(decision, context.charged.to),
+        ...RateLimit.headers(decision, context.keyDecision === undefined ? "address" : "key"),
         "x-request-id": context.requestId,
         ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
         ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
@@ -71,14 +60,14 @@ export const makeHooks = Effect.fnUntraced(
       routesAt,
       trustedProxies: yield* trustedProxies.config,
       finish: (head, context, response) => {
-        if (context.charged.to === "key") return send(head, context, context.charged.decision, response)
+        if (context.keyDecision !== undefined) return send(head, context, context.keyDecision, response)
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
       },
       // Charge interrupted requests too, so that they cannot cause unlimited lookups of API keys.
       abort: (head, context) =>
         Effect.andThen(
-          context.charged.to === "address" ? RateLimit.chargeAddress(limiter, head) : Effect.void,
+          context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,
           recordRequest(head, context, 499)
         )
     }

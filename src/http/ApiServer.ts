@@ -6,15 +6,13 @@ import * as ApiPort from "./ApiPort.ts"
 import * as Documents from "./Documents.ts"
 import * as PortMiddleware from "./PortMiddleware.ts"
 
-const server = Layer.unwrap(
-  Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
-    NodeServer.layer(
-      PortMiddleware.toHttpEffect(Layer.merge(ApiPort.routes, Documents.layer), hooks),
-      Settings,
-      hooks.trustedProxies,
-      PortMiddleware.reject(hooks)
-    ))
-)
+const server = Layer.unwrap(Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
+  NodeServer.layer(
+    PortMiddleware.toHttpEffect(Layer.merge(ApiPort.routes, Documents.layer), hooks),
+    Settings,
+    hooks.trustedProxies,
+    PortMiddleware.reject(hooks)
+  )))
 
 const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(

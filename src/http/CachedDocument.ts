@@ -1,6 +1,6 @@
 /** Renders and compresses a document at the first request, then serves it from memory with an `ETag`. */
 import { Effect, Exit } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { gzip } from "node:zlib"
@@ -44,17 +44,12 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
     const cached = yield* Effect.cachedWithTTL(made, (exit) => Exit.isSuccess(exit) ? Infinity : 0)
     // Finish even if the client disconnects, because `cachedWithTTL` abandons work that no caller waits for.
     const responses = Effect.uninterruptible(cached)
-    yield* router.add(
-      "GET",
-      path,
-      Effect.gen(function*() {
-        const { headers } = yield* HttpServerRequest.HttpServerRequest
-        const { compressed, plain } = yield* responses
+    yield* router.add("GET", path, ({ headers }) =>
+      Effect.map(responses, ({ compressed, plain }) => {
         const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
         const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
         return known.includes(etag) || known.includes("*") ? notModified : full
-      })
-    )
+      }))
   }))
 
 export const serveJson = (path: `/${string}`, render: () => unknown) =>

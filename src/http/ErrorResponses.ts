@@ -8,11 +8,7 @@ type Response = HttpServerResponse.HttpServerResponse
 
 const retryAfter = Schema.encodeSync(Errors.RetryAfter)
 
-export const make = (
-  context: RequestContext,
-  error: Errors.ApiError,
-  headers: Readonly<Record<string, string>> = {}
-): Response => {
+export const make = (context: RequestContext, error: Errors.ApiError, headers: Record<string, string> = {}) => {
   context.error = error
   return HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
     status: error.status,
@@ -30,12 +26,11 @@ const ofMissingRoute = (
   if (methods.length === 0) return make(context, missingPath(url, routesAt))
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
+  const message = `${method} is not allowed here. Use one of ${allow}.`
   return methods.includes(method)
     // The route exists, so the router must have failed to decode the path's percent-encoding.
     ? make(context, new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
-    : make(context, new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), {
-      allow
-    })
+    : make(context, new Errors.MethodNotAllowed({ message }), { allow })
 }
 
 /**

@@ -6,31 +6,27 @@ import { listLimit } from "../api/Paging.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 
-const group = HttpApiBuilder.group(
-  PetstoreApi,
-  "pets",
-  Effect.fnUntraced(function*(handlers) {
+const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
+  Effect.gen(function*() {
     const repository = yield* PetRepository
     return handlers.handleAll({
       listPets: ({ query }) => {
         const { cursor: after, limit = listLimit.default, status } = query
-        return Effect.map(
-          repository.list({ limit, status, after }),
-          ({ next, pets }) => next === undefined ? { pets } : { pets, next: { ...query, cursor: next } }
-        )
+        return Effect.map(repository.list({ limit, status, after }), ({ next, pets }) =>
+          next === undefined ? { pets } : { pets, next: { ...query, cursor: next } })
       },
       createPet: ({ headers: { "idempotency-key": key }, payload }) =>
         key === undefined
           ? repository.create(payload)
-          : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key })),
+          : Effect.flatMap(CurrentKey, ({ id: owner }) =>
+            repository.create(payload, { owner, key })),
       getPet: ({ params: { petId } }) =>
         Effect.flatMap(
           repository.find(petId),
           (found) => Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
         )
     })
-  })
-)
+  }))
 
 const needed = [PetRepository, Scope.Scope, ...operationMiddleware] as const
 

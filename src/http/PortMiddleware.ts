@@ -36,9 +36,7 @@ export class GracefulShutdown
 
 /** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` makes two copies (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
-  Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
-    headers
-  })
+  Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
@@ -54,11 +52,9 @@ export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead)
     // Node omits the path of an unknown method, so `allow` has the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
+    const notAllowed = new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` })
     const response = error.status === 405
-      ? ErrorResponses.make(context, new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` }), {
-        connection: "close",
-        allow
-      })
+      ? ErrorResponses.make(context, notAllowed, { connection: "close", allow })
       : ErrorResponses.make(context, error, { connection: "close" })
     return hooks.finish(head, context, response)
   })
@@ -72,20 +68,15 @@ export const layer = (hooks: PortHooks) =>
 
       const finish = (head: RequestHead, context: RequestContext, response: Response) => {
         const own = addRequiredHeaders(head, response)
-        return hooks.finish(
-          head,
-          context,
-          Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
-        )
+        const sent = Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
+        return hooks.finish(head, context, sent)
       }
 
       return (httpEffect) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const context = makeRequestContext(
-            headerOf(request, "x-request-id"),
-            fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
-          )
+          const startedAtNs = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
+          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs)
           const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
@@ -120,8 +111,6 @@ export const layer = (hooks: PortHooks) =>
 
 /** Puts `routes` and the middleware of their port together. */
 export const toHttpEffect = <A, E, R>(routes: Layer.Layer<A, E, R>, hooks: PortHooks) =>
-  Effect.provideService(
-    HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))),
-    HttpRouter.RouterConfig,
-    routerConfig
+  HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))).pipe(
+    Effect.provideService(HttpRouter.RouterConfig, routerConfig)
   )

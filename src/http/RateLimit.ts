@@ -20,10 +20,7 @@ const decisions = byAttributes(
   counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
   (outcome: UsageKind, plan: string) => ({ outcome, plan })
 )
-const bans = byAttributes(
-  counter("rate_limit_bans_total", "Bans by plan."),
-  (plan: string) => ({ plan })
-)
+const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
 const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
   decisions(kindOf(decision), plan).updateUnsafe(1, context)
@@ -44,7 +41,7 @@ export const layer = Layer.effect(
         const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
         const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
           countDecision(decision, key.plan, services)
-          context.charged = { to: "key", decision }
+          context.keyDecision = decision
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
           const rejection = Effect.fail(rejectionOf(decision, "key"))

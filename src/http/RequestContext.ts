@@ -4,9 +4,6 @@ import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** `RateLimit` sets `key` when it charges the API key. Else, `ApiPort` charges the client's address at the end. */
-type Charged = { readonly to: "address" } | { readonly to: "key"; readonly decision: Decision }
-
 export interface RequestContext {
   /**
    * The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-` without a secret, else a random
@@ -19,17 +16,15 @@ export interface RequestContext {
   keyId?: string
   /** Details of a rejected API key, only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
-  charged: Charged
+  /** Set when `RateLimit` charges the API key. Without it, `ApiPort` charges the client's address at the end. */
+  keyDecision?: Decision
   error?: ApiError
 }
 
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
   // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
-  requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
-    ? sentId
-    : crypto.randomUUID(),
-  startedAtNs,
-  charged: { to: "address" }
+  requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId)) ? sentId : crypto.randomUUID(),
+  startedAtNs
 })
 
 /** `PortMiddleware` provides a new context to every request. The shared default is frozen. */

@@ -18,10 +18,7 @@ const pathOf = (url: string): string => {
   }
 }
 
-export type RoutesAt = (
-  url: string,
-  method?: string
-) => { readonly methods: ReadonlyArray<string>; readonly endpoint?: HttpApiEndpoint.Top | undefined }
+export type RoutesAt = ReturnType<typeof makeRoutesAt>
 
 /**
  * Returns a function that finds a URL's methods and its endpoint for `method`, or its only endpoint. `pages` are GET
@@ -30,7 +27,7 @@ export type RoutesAt = (
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
-): RoutesAt => {
+) => {
   const routes: Array<{ readonly path: RegExp; readonly endpoint: HttpApiEndpoint.Top }> = []
   HttpApi.reflect(api, {
     onGroup() {},
@@ -38,7 +35,7 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
       routes.push({ path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]+")}$`), endpoint })
     }
   })
-  return (url, method) => {
+  return (url: string, method?: string) => {
     const path = pathOf(url)
     const found = routes.flatMap((route) => path === "*" || route.path.test(path) ? route.endpoint : [])
     const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map((endpoint) => endpoint.method)]

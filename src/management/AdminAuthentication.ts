@@ -6,7 +6,7 @@ import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
-import { type NamedAdminToken, Settings } from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
@@ -30,7 +30,7 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
-    const admin: NamedAdminToken = { name: "admin", mayChange: true, token: (yield* AdminToken).token }
+    const admin = { name: "admin", mayChange: true, token: (yield* AdminToken).token }
     const tokens = [admin, ...yield* Settings.adminTokens.config]
     const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 

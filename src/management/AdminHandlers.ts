@@ -22,10 +22,8 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
-const keyHandlers = HttpApiBuilder.group(
-  AdminApi,
-  "keys",
-  Effect.fnUntraced(function*(handlers) {
+const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
+  Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
@@ -77,13 +75,10 @@ const keyHandlers = HttpApiBuilder.group(
         apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0), headers["if-match"]),
       endFormerSecrets: ({ headers, params: { id } }) => apiKeys.endFormerSecrets(id, headers["if-match"])
     })
-  })
-)
+  }))
 
-const auditHandlers = HttpApiBuilder.group(
-  AdminApi,
-  "audit",
-  Effect.fnUntraced(function*(handlers) {
+const auditHandlers = HttpApiBuilder.group(AdminApi, "audit", (handlers) =>
+  Effect.gen(function*() {
     const [apiKeys, audit] = [yield* ApiKeys, yield* AuditLog]
     return handlers.handleAll({
       listAudit: Effect.fnUntraced(function*({ query }) {
@@ -94,20 +89,14 @@ const auditHandlers = HttpApiBuilder.group(
         return next === undefined ? { entries: named } : { entries: named, next: { ...query, cursor: next } }
       })
     })
-  })
-)
+  }))
 
-const sessionHandlers = HttpApiBuilder.group(
-  AdminApi,
-  "session",
-  Effect.fnUntraced(function*(handlers) {
+const sessionHandlers = HttpApiBuilder.group(AdminApi, "session", (handlers) =>
+  Effect.gen(function*() {
     const environment = Option.getOrNull(yield* Config.option(environmentSetting.config))
-    return handlers.handleAll({
-      showSession: () =>
-        Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment }))
-    })
-  })
-)
+    return handlers.handle("showSession", () =>
+      Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment })))
+  }))
 
 export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),

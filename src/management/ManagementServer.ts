@@ -49,12 +49,6 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
-const makeHooks = Effect.gen(function*(): Effect.gen.Return<PortMiddleware.PortHooks, Config.ConfigError> {
-  const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
-  const trustedProxies = yield* Settings.managementTrustedProxies.config
-  return { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
-})
-
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
@@ -74,15 +68,15 @@ const logStart = Effect.gen(function*() {
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
-export const layer = Layer.unwrap(
-  Effect.map(makeHooks, (hooks) => {
-    const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
-    const routes = Layer.provide(
-      Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer),
-      NodeHttpServer.layerHttpServices
-    )
-    const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
-    const server = NodeServer.layer(httpEffect, address, hooks.trustedProxies, PortMiddleware.reject(hooks))
-    return Layer.provide(Layer.effectDiscard(logStart), server)
-  })
-)
+export const layer = Layer.unwrap(Effect.gen(function*() {
+  const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
+  const trustedProxies = yield* Settings.managementTrustedProxies.config
+  const hooks = { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
+  const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
+  const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
+    Layer.provide(NodeHttpServer.layerHttpServices)
+  )
+  const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
+  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks))
+  return Layer.provide(Layer.effectDiscard(logStart), server)
+}))

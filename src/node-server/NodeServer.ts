@@ -3,28 +3,9 @@
  * connections, which Node does not, and to respond to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import {
-  ByteSize,
-  Clock,
-  Context,
-  Data,
-  Effect,
-  ErrorReporter,
-  Layer,
-  Logger,
-  Metric,
-  Predicate,
-  References,
-  Scope,
-  Tracer
-} from "effect"
-import {
-  HttpIncomingMessage,
-  HttpServer,
-  type HttpServerRequest,
-  type HttpServerResponse,
-  UrlParams
-} from "effect/http"
+import { ByteSize, Clock, Context, Data, Effect, ErrorReporter, Layer, Metric, References, Scope } from "effect"
+import { HttpIncomingMessage, HttpServer, UrlParams } from "effect/http"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
@@ -78,13 +59,10 @@ const limitConnections = Effect.fnUntraced(function*(server: OrderedServer, trus
   })
 })
 
-export class CannotListen extends Data.TaggedError("CannotListen")<{
-  readonly message: string
-  readonly cause?: unknown
-}> {}
+export class CannotListen extends Data.TaggedError("CannotListen")<{ message: string; cause?: unknown }> {}
 
 const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
-  const code = Predicate.hasProperty(cause, "code") ? cause.code : undefined
+  const code = cause instanceof Error && "code" in cause ? cause.code : undefined
   if (code === "EADDRINUSE") {
     const advice = `Stop the program that uses it, or set ${port.name} to another port`
     return new CannotListen({ message: `${port.name}: port ${portNumber} on ${address} is already in use. ${advice}` })
@@ -104,8 +82,8 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
 const pickForRequests = Context.pick(
   Scope.Scope,
   Clock.Clock,
-  Tracer.Tracer,
-  Logger.CurrentLoggers,
+  References.Tracer,
+  References.CurrentLoggers,
   ErrorReporter.CurrentErrorReporters,
   Metric.MetricRegistry,
   Metric.CurrentMetricAttributes,

@@ -7,17 +7,14 @@ import * as Errors from "../api/Errors.ts"
 import { errorOfParser, originOf } from "./NodeErrors.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 
-interface RejectedHead {
+interface Head {
   readonly method: string
   readonly url: string
   readonly headers: Request["headers"]
   readonly remoteAddress: Option.Option<string>
 }
 
-export type Reject = (
-  error: Errors.ApiError,
-  head: RejectedHead
-) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+export type Reject = (error: Errors.ApiError, head: Head) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {
   const run = yield* FiberSet.makeRuntime()
@@ -36,22 +33,13 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject:
     response.on("finish", () => closeGently(socket))
     response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
   })
-  const end = (
-    socket: Socket,
-    fault: Error,
-    error: Errors.ApiError,
-    request: Request,
-    headers = request.headers
-  ): void => {
+  const end = (socket: Socket, fault: Error, error: Errors.ApiError, request: Request, headers = request.headers) => {
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
     // Remove Node's listener, which would end the socket before the response if the client half-closes.
     socket.removeAllListeners("end")
     const destroy = (cause: Cause.Cause<never>) =>
-      Effect.andThen(
-        Effect.logError("The rejection of a request failed", cause),
-        Effect.sync(() => socket.destroy())
-      )
+      Effect.andThen(Effect.logError("The rejection of a request failed", cause), Effect.sync(() => socket.destroy()))
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
     else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), destroy)))
   }

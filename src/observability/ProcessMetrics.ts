@@ -32,10 +32,9 @@ export const layer = (schemaVersion: number) =>
     observer.observe({ entryTypes: ["gc"] })
     const register = <State>(metric: Metric.Metric<number, State>, get: () => State) =>
       Metric.registerUnsafe(metric, context, { get, update: Function.constVoid, modify: Function.constVoid })
-    type Observed = [name: string, description: string, attributes: Metric.Metric.AttributeSet, read: () => number]
-    const gauge = (...[name, description, attributes, read]: Observed) =>
+    const gauge = (name: string, description: string, attributes: Metric.Metric.AttributeSet, read: () => number) =>
       register(Metric.gauge(name, { description, attributes }), () => ({ value: read() }))
-    const counter = (...[name, description, attributes, read]: Observed) =>
+    const counter = (name: string, description: string, attributes: Metric.Metric.AttributeSet, read: () => number) =>
       register(Metric.counter(name, { description, attributes }), () => ({ count: read(), incremental: true }))
     const { cpuUsage, memoryUsage, version: node } = process
     const versions = { node, revision, schema_version: String(schemaVersion), version: serviceVersion }

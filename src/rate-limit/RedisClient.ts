@@ -2,7 +2,7 @@ import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
 import { type Cause, Context, Effect, Layer, Redacted } from "effect"
 import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
-import type { Credentials, RedisUrl } from "../config/ConnectionUrls.ts"
+import type { RedisUrl } from "../config/ConnectionUrls.ts"
 import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
@@ -40,7 +40,7 @@ export class RedisClient extends Context.Service<RedisClient, {
   )
 }
 
-const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeoutMs: number) => ({
+const optionsOf = ({ tls }: RedisUrl, { password, username }: RedisUrl["credentials"], timeoutMs: number) => ({
   ...username !== undefined && { username },
   ...password !== undefined && { password: Redacted.value(password) },
   disableOfflineQueue: true,
