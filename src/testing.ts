@@ -39,7 +39,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // Only routes are interruptible, as in Effect's server, so the port's hooks record an interrupted request.
+          // As in Effect's server, only routes are interruptible. So `PortHooks.abort` records interrupted requests.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -84,8 +84,8 @@ interface Services {
 }
 
 /**
- * Provides a `PetstoreClient` of a new in-memory service, its services, and `TestService`, which injects faults. By
- * default, `apiKey` is newly issued, and `pets`, `apiKeys` and `rateLimiter` are in memory.
+ * Provides a `PetstoreClient` of a new service, the service's parts, and `TestService`, which injects faults. By
+ * default, issues a new `apiKey`, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
  */
 export const layerTest = (
   {

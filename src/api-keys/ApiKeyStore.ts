@@ -32,7 +32,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** `ApiKeys.list` turns `secretHash` and the state `banned` into `ids`, so a store does not filter by them. */
+/** `ApiKeys.list` replaces `secretHash` and the state `banned` with `ids`. Stores filter by those instead. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">

@@ -29,8 +29,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
-   * The state `banned` selects active keys with a ban that began in the last hour, the maximum length of a ban. The
-   * ban may have ended.
+   * The state `banned` selects active keys with a ban that began in the last hour, because no ban lasts longer. It may
+   * have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>

@@ -91,8 +91,8 @@ const declareErrorWithDefaultWait = declareErrorWith({
 })
 
 /**
- * 400: an invalid path, header, query or body (SPEC §7), checked in this order. The message names the invalid fields of
- * the first one only.
+ * 400: malformed JSON, or else an invalid path, header, query or body (SPEC §7). The message names the faults of the
+ * first of these only.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}

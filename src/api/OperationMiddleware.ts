@@ -66,7 +66,7 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
 /** Not ordered: `PetstoreApi` orders the middleware. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
-/** Annotates a deprecated endpoint. Its responses have `headers`, except for Node's parser errors. */
+/** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   readonly successor: string

@@ -47,7 +47,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** An unchecked schema of type `A`: decoding validates the body, and encoding trusts the handler. */
+/** Checks nothing: the body schema validates decoded values, and encoding trusts the handler. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"

@@ -26,7 +26,7 @@ export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 /** A failure that is not one of the API's errors. An `HttpApi` endpoint that fails with it responds with 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The `X-Request-Id` of the response, which is also in the log of the service. */
+  /** The response's `X-Request-Id`, which any log line on this request contains. */
   requestId: Schema.optionalKey(Schema.String),
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {
@@ -89,7 +89,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Without a response, the request could not be encoded. Otherwise, the response could not be decoded. */
+/** If there is no `response`, the request could not be encoded, otherwise the response not decoded. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

@@ -36,7 +36,7 @@ interface Pause {
   readonly endsAt: number
   /** The 429 that began the pause. `undefined` if a used-up limit began it. */
   readonly rejection: Response | undefined
-  /** From this time, a call that cannot wait until `endsAt` is sent. Before, the call fails with `rejection`. */
+  /** From this time, calls that cannot wait until `endsAt` are sent. Before it, they fail with `rejection`. */
   readonly probeAt: number
 }
 
@@ -69,8 +69,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends a request once fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
-     * `MustWait` instead. During a longer pause after a 429, returns that 429 until `probeAt`.
+     * Sends once fewer than `maxInFlight` requests are in flight. In a pause that ends by `deadline`, fails with
+     * `MustWait` instead. In one that ends later, if a 429 began it, returns it until `probeAt`.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {

@@ -85,7 +85,7 @@ const makeOpen = ({ host, port }: DatabaseUrl) => {
     const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
     return socket.setTimeout(maxSilenceMs, () => {
       const { bytesRead, bytesWritten } = socket
-      // Leave time to cancel the statement, and to read bytes received during a pause of this process.
+      // Let the driver cancel the statement, or read bytes that arrived while this process was paused.
       setTimeout(() => {
         if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
         const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs

@@ -105,8 +105,8 @@ export const layer = (directory: string) =>
     })
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
-    // Once the lock file or `pg_control` was missing or replaced, the directory counts as lost, even if the file comes
-    // back: another process may have written to the directory.
+    // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
+    // returns: another process may have written to it.
     let lost: DataDirectoryLost | undefined
     const isOwned = () => lost === undefined && isHeld()
     const database = yield* open(path, isOwned)
@@ -129,7 +129,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // While no statement runs, this timer notices the loss of the directory.
+    // Statements call `checkOwned` too. This timer covers idle periods.
     yield* every("1 second", Effect.ignore(Effect.try(checkOwned)))
     return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
   }))

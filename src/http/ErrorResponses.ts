@@ -34,8 +34,8 @@ const ofMissingRoute = (
 }
 
 /**
- * Responds to failures outside HttpApi. API errors of `headError` and `/readyz` keep their status, and missing routes
- * get 404, 405, 400 or 204. Other failures and all defects are a logged 500.
+ * Responds to failures that HttpApi leaves. API errors (`headError`, `/readyz`) keep their status. Requests without a
+ * route get 404, 405, 400, or 204 (OPTIONS). The rest is a logged 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,

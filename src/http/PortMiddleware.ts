@@ -1,6 +1,6 @@
 /**
  * Middleware for all routes of a port: provides the request context, turns failures into responses with the Error body,
- * and lets the port finish every response. Hot path: avoids `Effect.gen`.
+ * and passes responses to `hooks.finish`. Hot path: avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -82,7 +82,7 @@ export const layer = (hooks: PortHooks) =>
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
           // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). `setContext` is safe:
-          // Effect's server and tests restore the context afterwards.
+          // Effect's server and `testing.ts` restore the context.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
             Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })

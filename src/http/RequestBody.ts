@@ -103,7 +103,7 @@ const readNodeRequest = (source: NodeRequest) =>
     source.on("data", (chunk: Uint8Array) => {
       // Discard chunks over the limit until the 413 closes the connection.
       if (body.length > Errors.requestLimits.bodyBytes) return
-      // `Buffer` has no type in the client package. Rare: `OrderedServer` emits one chunk.
+      // No `Buffer.concat`: the client package has no Node types. Rare: a body usually is one chunk.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > Errors.requestLimits.bodyBytes) resume(Effect.fail(new Errors.PayloadTooLarge()))
     })

@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that hooks use. After a parser error, only the address and `Origin` are known. */
+/** The part of a request that `PortHooks` use. After a parser error, only the address and `Origin` are known. */
 export interface RequestHead {
   readonly method: string
   readonly url: string

@@ -21,8 +21,8 @@ const pathOf = (url: string): string => {
 export type RoutesAt = ReturnType<typeof makeRoutesAt>
 
 /**
- * Returns a function that finds a URL's methods and its endpoint for `method`, or its only endpoint. `pages` are GET
- * paths outside the contract. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * The returned function finds a URL's methods and endpoint: its only one, else the one for `method`. `pages` are GET
+ * paths that `api` lacks. The URL `*`, as in `OPTIONS *`, matches all endpoints.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -169,7 +169,7 @@ class Response extends ServerResponse<Request> {
       release()
       socket.destroy()
     }
-    // Node's idle timeout does not fire for a slow reader that keeps sending bytes.
+    // While a slow reader also sends bytes, Node's idle timeout does not fire.
     const timer = setTimeout(close, maxResponseReadMs).unref()
     const release = () => {
       if (!Response.#unread.delete(this)) return
@@ -213,7 +213,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
     const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    // Run the request after Node has parsed all bytes just read: they can still change `shouldKeepAlive`.
+    // First let Node parse the rest of this read: it can still change `shouldKeepAlive`.
     response.runInTurn(() => process.nextTick(run))
     return true
   }

@@ -29,8 +29,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       unchecked = higher(unchecked, { id, readAtMs })
     },
     /**
-     * Begins a check, or returns `undefined` if no check is due. After this call, read which transactions hold the
-     * table lock, and pass these `writers` to the returned function.
+     * Begins a check for settled ids, or returns `undefined` if none is due. Then read which transactions hold the
+     * table lock, and pass them to the returned function.
      */
     beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
       const startedAtMs = nowMs()

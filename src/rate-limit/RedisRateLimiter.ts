@@ -100,7 +100,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<void>((resume) => {
-        // Send the queued charges first, so that Redis counts them before it lifts the ban.
+        // Send queued charges first, so that Redis decides them before it lifts the ban.
         flush()
         const lift = (): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
