@@ -23,7 +23,10 @@ export default defineConfig({
         extends: true,
         test: { name: "quick", include: ["test/**/*.test.ts"], exclude: long, testTimeout: 20_000, hookTimeout: 60_000 }
       },
-      { extends: true, test: { name: "long", include: untimed, maxWorkers: 2, ...timeouts } },
+      {
+        extends: true,
+        test: { name: "long", include: untimed, maxWorkers: 2, sequence: { groupOrder: 1 }, ...timeouts }
+      },
       {
         extends: true,
         test: {
@@ -31,7 +34,7 @@ export default defineConfig({
           include: long,
           exclude: untimed,
           maxWorkers: 1,
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 2 },
           ...timeouts
         }
       }

@@ -14,7 +14,10 @@ interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>
 }
 
-/** SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default. */
+/**
+ * SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default, and
+ * swagger-parser rejects a description of the variable.
+ */
 export const makeServer = (variable: string, url: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,

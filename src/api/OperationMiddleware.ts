@@ -45,7 +45,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Reads the body before validation: 408 if slow, 413 if large, 415 if not UTF-8 JSON, 400 if malformed. */
+/** Reads the body before validation: 408 if slow, 413 if large, 415 if not declared as UTF-8 JSON, 400 if it is not. */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,

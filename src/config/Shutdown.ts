@@ -11,8 +11,8 @@ export const maxLogClose = Duration.seconds(1)
 
 const maxLastWrites = Duration.seconds(1)
 
-/** The time for requests in flight. Requests that take longer are interrupted. */
-export const maxDrain = Config.map(
+/** The part of `maxServiceClose` for requests in flight. Requests that take longer are interrupted. */
+export const maxResponsesClose = Config.map(
   Settings.drainSeconds.config,
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
 )

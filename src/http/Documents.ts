@@ -33,6 +33,7 @@ const exactIntegers = `<script>
   JSON.parse = (text, reviver) => parse(text, reviver ?? (/\\d{16}/.test(text) ? keepDigits : undefined))
 </script>`
 
+/** Hides Scalar's links to its site, and wraps long lines of code samples. */
 const customCss = `
   a[href^="https://www.scalar.com"], .ascii-art { display: none }
   .code-snippet > .scalar-code-block { min-width: 0; width: 100% }

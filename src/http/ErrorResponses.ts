@@ -35,7 +35,7 @@ const ofMissingRoute = (
 
 /**
  * Responds to failures that HttpApi leaves. API errors (`headError`, `/readyz`) keep their status. Requests without a
- * route get 404, 405, 400, or 204 (OPTIONS). The rest is a logged 500.
+ * route get 404, 405, 400, or 204 (OPTIONS). The rest, and any defect, is a logged 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,

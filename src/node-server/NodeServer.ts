@@ -9,7 +9,7 @@ import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
-import { maxDrain } from "../config/Shutdown.ts"
+import { maxResponsesClose } from "../config/Shutdown.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
 import { peerNetwork, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import { OrderedServer } from "./OrderedServer.ts"
@@ -120,7 +120,7 @@ export const layer = <E, R>(
           port: portNumber,
           reusePort: address.reusePort !== undefined && (yield* address.reusePort.config),
           backlog: 4_096,
-          gracefulShutdownTimeout: yield* maxDrain
+          gracefulShutdownTimeout: yield* maxResponsesClose
         }),
         "ServeError",
         ({ cause }) => cannotListen(address, host, portNumber, cause)

@@ -38,7 +38,7 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // Turn the error into a defect: the exporter would retry an error, even after `timeoutMs`.
+            // After a defect, the exporter pauses for a minute. It would retry an error, even after `timeoutMs`.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))

@@ -86,6 +86,7 @@ export const makeStates = Effect.gen(function*() {
     get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     set(caller: Caller, state: Policy.State): void {
       if (isKey(caller)) return void keys.set(caller, state)
+      // Delete the address first, so that the map is in the order of the last use.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

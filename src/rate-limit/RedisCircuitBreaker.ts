@@ -150,6 +150,7 @@ export const make = Effect.gen(function*() {
       hasWork.openUnsafe()
       client.run(caller, command)
         .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
+        // A defect here would be an unhandled rejection, which ends the process.
         .catch((defect: unknown) => {
           const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
           fork(Effect.andThen(report, Effect.sync(onFailure)))

@@ -28,7 +28,7 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
   it.live("stay open while they are idle", () =>
     Effect.gen(function*() {
       const { pids, sessions } = yield* makePool
-      yield* Effect.sleep("6 seconds")
+      yield* Effect.sleep("8 seconds")
       assert.sameMembers((yield* sessions).map(({ pid }) => pid), pids)
     }))
 

@@ -1,7 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Context } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
-import { deprecate, Deprecation } from "../../src/api/OperationMiddleware.ts"
+import { deprecate, Deprecation, Sunset } from "../../src/api/OperationMiddleware.ts"
+import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { makeRoutesAt } from "../../src/http/RoutePaths.ts"
 
 const [since, sunset] = [new Date("2026-01-02"), new Date("2027-01-02")]
@@ -24,4 +25,16 @@ it("Only the deprecated operation of a path announces a sunset, and another one 
   for (const method of ["GET", "OPTIONS", "PUT"]) assert.strictEqual(announced("/old", method), link("/new"))
   assert.isUndefined(announced("/", "GET"))
   assert.deepStrictEqual(routesAt("/things/1").methods, ["PATCH", "GET", "HEAD", "OPTIONS"])
+})
+
+it("Each deprecated operation of the contract, and no other, has the middleware that removes it", () => {
+  const [removable, deprecated] = [new Set<string>(), new Set<string>()]
+  HttpApi.reflect(PetstoreApi, {
+    onGroup() {},
+    onEndpoint({ endpoint, middleware }) {
+      if ([...middleware].some(({ key }) => key === Sunset.key)) removable.add(endpoint.identifier)
+      if (Context.getOrUndefined(endpoint.annotations, Deprecation) !== undefined) deprecated.add(endpoint.identifier)
+    }
+  })
+  assert.deepStrictEqual(removable, deprecated)
 })

@@ -288,7 +288,7 @@ it.each([0, 1])("A short name is cached for %d seconds from the start of its rea
   const cache = makePetCache(seconds * 1_000, () => nowMs)
   const cached = () => [1n, 2n].flatMap((id) => cache.get(id)?.id ?? [])
   const cachePets = cache.beginLookup()
-  nowMs = 600
+  nowMs = seconds * 600
   cachePets([{ ...pet, id: 1n, name: "x".repeat(100) }, { ...pet, id: 2n, name: "x".repeat(101) }])
   assert.deepStrictEqual(cached(), seconds === 0 ? [] : [1n])
   nowMs = 1_001
