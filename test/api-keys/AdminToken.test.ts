@@ -2,7 +2,7 @@ import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, statSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { join, relative } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import * as LogReferences from "../../src/observability/LogReferences.ts"
 import { random } from "../support/Databases.ts"
@@ -31,7 +31,9 @@ describe("The admin token", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       writeFileSync(join(DATA_DIR, "admin-token"), "adm_secret\nadm_secret_2", { mode: 0o600 })
-      const message = LogReferences.describeCause(Cause.fail(yield* Effect.flip(readToken({ DATA_DIR }))))
+      const message = LogReferences.describeCause(
+        Cause.fail(yield* Effect.flip(readToken({ DATA_DIR: relative(".", DATA_DIR) })))
+      )
       assert.include(message, `${DATA_DIR}/admin-token: expected 1 to 4096 visible ASCII characters`)
       assert.include(message, "Remove the file and restart: the service makes a new token")
       assert.notInclude(message, "adm_secret")

@@ -118,6 +118,9 @@ describe("PetstoreClient with the service in memory", () => {
     assert.match(messages.join(), /Waiting 3000 ms: status 503/)
     const [call = assert.fail(), attempt] = spans
     assert.deepStrictEqual([...call.attributes], [["petstore.limit", 2], ["petstore.request.id", "7"]])
+    yield* Effect.withTracer(Effect.ignore(client.get(7n)), Tracer.make({ span }))
+    const get = spans.find(({ name }) => name === "PetstoreClient.get")
+    assert.strictEqual(get?.attributes.get("petstore.pet.id"), 7n)
     const wait = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
     assert.deepStrictEqual(call.events.map(([name, , facts]) => [name, facts]), [["wait", wait]])
     const [request] = yield* service.sentRequests

@@ -94,6 +94,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["an invalid idempotency key", post([json, "Idempotency-Key: a b"], pet), {}, keyForm],
     ["a fragment", request("GET /v1/pets/1#a")],
     ["no Host", message("GET /v1/pets HTTP/1.1", [])],
+    ["getPet without Host", message("GET /v1/pets/1 HTTP/1.1", ["KEY"]), deprecated],
+    ["a path of getPet that is not decodable", request("GET /v1/pets/%"), deprecated],
     ["two Hosts", request("GET /v1/pets", ["Host: a"])],
     ["an invalid Host", message("GET /v1/pets HTTP/1.1", ["Host: a/b"])],
     ["HEAD with an invalid Host", message("HEAD /v1/pets HTTP/1.1", ["Host: a/b"])],

@@ -23,10 +23,10 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
-it.effect("/readyz names the database in an outage, then where requests are counted, and a line says it is back", () =>
+it.effect("The database is checked for /readyz, which names it in an outage, and every 15 seconds", () =>
   Effect.gen(function*() {
-    let isDown = true
-    const ping = Effect.suspend(() => isDown ? Effect.fail(databaseSilent) : Effect.void)
+    let [isDown, pings] = [true, 0]
+    const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseSilent) : Effect.void)
     const readiness = Layer.effect(Readiness, makeReadiness(ping))
     yield* Effect.gen(function*() {
       const { lines } = yield* Management
@@ -43,6 +43,11 @@ it.effect("/readyz names the database in an outage, then where requests are coun
       assert.strictEqual(back(), 0)
       yield* TestClock.adjust("5 seconds")
       assert.strictEqual(back(), 1)
+      const [start] = lines.filter(({ message }) => String(message).startsWith("Management API"))
+      assert.strictEqual(start?.environment, "staging")
+      pings = 0
+      yield* TestClock.adjust("30 seconds")
+      assert.strictEqual(pings, 2)
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
 
@@ -81,6 +86,12 @@ describe("Admin authentication", () => {
       yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
       assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, address)
     }).pipe(fresh({ [name]: "127.0.0.1" })))
+
+  it.effect("serves more connections of a trusted proxy than MAX_CONNECTIONS_PER_ADDRESS", () =>
+    Effect.gen(function*() {
+      const responses = yield* Effect.replicateEffect(get("/healthz"), 5, { concurrency: 5 })
+      for (const { status } of responses) assert.strictEqual(status, 200)
+    }).pipe(fresh({ MANAGEMENT_TRUSTED_PROXIES: "127.0.0.1", MAX_CONNECTIONS_PER_ADDRESS: "1" })))
 
   const [alice, board, later] = ["alice-0123456789", "board-0123456789", "later-0123456789"]
   it.effect("identifies each operator by token name, and a token with the prefix read: can change nothing", () =>
@@ -134,7 +145,9 @@ const rejections = [
   ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
 ] as const
 
-const config = { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1", BUILD_REVISION: "79d1fb3" }
+/** `127.1` is a name to the service, and the address 127.0.0.1 to the system. */
+const hosts = { MANAGEMENT_HOST: "127.1", MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1" }
+const config = { ...hosts, BUILD_REVISION: "79d1fb3" }
 
 layer(serversOn(memory, config))("The management port", (it) => {
   const ofHost = (host: string, target = "/healthz") => getAs(token, target, `Host: ${host}\r\n`)
@@ -182,10 +195,12 @@ layer(serversOn(memory, config))("The management port", (it) => {
       assert.match(response.headers.get("allow") ?? "", allow)
     }))
 
-  it.effect("serves IP addresses, localhost and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
+  it.effect("serves IP addresses, localhost, MANAGEMENT_HOST and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
     Effect.gen(function*() {
       const addresses = ["127.0.0.1", "10.0.0.7:9090", "[::1]:9090", "[fd00::1]"]
-      for (const host of [...addresses, "localhost", "LOCALHOST.:9090", "petstore.internal:9090", "PETSTORE-1"]) {
+      for (
+        const host of [...addresses, "localhost", "LOCALHOST.:9090", "127.1", "petstore.internal:9090", "PETSTORE-1"]
+      ) {
         assert.strictEqual((yield* ofHost(host)).status, 200, host)
       }
       assert.strictEqual((yield* ofHost("evil.example", "http://localhost/healthz")).status, 200)

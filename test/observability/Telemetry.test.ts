@@ -102,13 +102,17 @@ describe("OpenTelemetry", () => {
       assert.strictEqual(connections.accepted, 4)
     }))
 
-  it.effect("names a variable whose value is invalid, without the value", () =>
-    Effect.gen(function*() {
-      const env = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://h", OTEL_EXPORTER_OTLP_TIMEOUT: "secret" }
-      const cause = yield* Effect.flip(Effect.sandbox(Effect.scoped(buildWith(env))))
-      assert.match(describeCause(cause), /^OTEL_EXPORTER_OTLP_TIMEOUT: expected/)
-      assert.notInclude(describeCause(cause), "secret")
-    }))
+  it.effect.each(["", "TRACES_", "METRICS_", "LOGS_"])(
+    "name a variable with an invalid value: %sTIMEOUT",
+    (signal) =>
+      Effect.gen(function*() {
+        const prefix = `OTEL_EXPORTER_OTLP_${signal}`
+        const env = { [`${prefix}ENDPOINT`]: "http://h", [`${prefix}TIMEOUT`]: "secret" }
+        const cause = describeCause(yield* Effect.flip(Effect.sandbox(Effect.scoped(buildWith(env)))))
+        assert.match(cause, new RegExp(`^${prefix}TIMEOUT: expected`))
+        assert.notInclude(cause, "secret")
+      })
+  )
 
   /** Starts a span in the trace of a caller who has decided whether it is sampled, or in a new trace. */
   const startSpan = (tracer: Tracer.Tracer, sampled?: boolean) => {

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer } from "effect"
+import { Context, Effect, Fiber, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -101,13 +101,20 @@ it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys"
 it.effect("Once a reply of Redis is late, a limiter counts requests in flight itself, and ignores their replies", () =>
   Effect.gen(function*() {
     const replies: Array<() => void> = []
+    let probes = 0
     const limiter = yield* limiterOn((_, { verb }) =>
-      new Promise((resolve) => {
+      new Promise((resolve, reject) => {
         const reply = () => resolve({ now: 0, state: {} })
-        if (verb === "probe" && replies.length === 0) reply()
-        else replies.push(reply)
+        if (verb !== "probe") replies.push(reply)
+        else if (probes++ === 0) reply()
+        else reject(new Error("down"))
       })
     )
+    const roundTrips = Effect.map(Metric.snapshot, (metrics) => {
+      const histogram = metrics.find(({ id }) => id === "petstore_rate_limit_redis_duration_seconds")
+      return histogram?.type === "Histogram" ? histogram.state.count : 0
+    })
+    const before = yield* roundTrips
     const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
     const first = yield* charge
     yield* until(() => replies.length === 1)
@@ -119,6 +126,11 @@ it.effect("Once a reply of Redis is late, a limiter counts requests in flight it
     for (const reply of replies) reply()
     const others = [second, yield* charge]
     for (const each of others) assert.isFalse((yield* Fiber.join(each)).allowed)
+    assert.strictEqual(yield* roundTrips, before + 2)
+    for (let i = 2; i <= 5; i++) {
+      yield* TestClock.adjust("250 millis")
+      yield* until(() => probes >= i, 2)
+    }
   }))
 
 describeOnEach(databases, "RateLimiter", (it) => {
