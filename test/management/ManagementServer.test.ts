@@ -43,7 +43,7 @@ it.effect("The database is checked for /readyz, which names it in an outage, and
       assert.strictEqual(back(), 0)
       yield* TestClock.adjust("5 seconds")
       assert.strictEqual(back(), 1)
-      const [start] = lines.filter(({ message }) => String(message).startsWith("Management API"))
+      const start = lines.find(({ message }) => String(message).startsWith("Management API"))
       assert.strictEqual(start?.environment, "staging")
       pings = 0
       yield* TestClock.adjust("30 seconds")
