@@ -4,7 +4,10 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** A secret's API key. The secret is rejected as `endedBy` from `endsAt` (epoch ms; 0: always, `Infinity`: never). */
+/**
+ * The API key of a secret. The secret works until `endsAt`, in epoch milliseconds (`Infinity`: forever). Then requests
+ * with the secret are rejected for the reason `endedBy`.
+ */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -32,7 +35,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** `ApiKeys.list` replaces `secretHash` and the state `banned` with `ids`. Stores filter by those instead. */
+/** Instead of `secretHash` and the state `banned`, `ApiKeys.list` passes the ids of the matching keys to the store. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
@@ -53,7 +56,7 @@ export interface SecretUse {
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** The latest time at which the former secrets of the key end. `null` ends these secrets at once. */
+  /** The time by which all former secrets of the key must stop working. `null` means at once. */
   readonly formerSecretsEndAt?: DateTime.Utc | null
   readonly auditEntry: Effect.Effect<void, ServiceUnavailable>
 }
@@ -81,7 +84,6 @@ export interface ApiKeyStore {
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
-  /** The result includes secrets that no longer work, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>

@@ -1,4 +1,3 @@
-/** Issues, lists and changes API keys. `KeyVerifier.ts` verifies the API keys that requests send. */
 import { Context, DateTime, Duration, Effect, Equal, identity, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { type AuditValues, valuesOf } from "../api/Audit.ts"
@@ -29,8 +28,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
-   * The state `banned` selects active keys with a ban that began in the last hour, because no ban lasts longer. It may
-   * have ended.
+   * The state `banned` selects active keys with a ban that began within the last hour, the maximum length of a ban. The
+   * ban may already have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>

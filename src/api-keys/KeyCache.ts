@@ -1,4 +1,7 @@
-/** Caches API keys by the hash of their secret. A background task refreshes the entries that requests use. */
+/**
+ * Caches API keys by the hash of their secret. When a request uses an entry older than `refreshAge`, a background task
+ * reads the entry's key again.
+ */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Batcher from "../database/Batcher.ts"
@@ -7,12 +10,12 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
 /**
- * The longest waits of a request add up to 6 s: this lookup, a slot (`ConcurrencyLimit.ts`), Redis (the default
- * `REDIS_TIMEOUT_MS`) and the operation's statement (`callTimeout`).
+ * A request waits at most 6 s in total: for this lookup, a slot (`ConcurrencyLimit.ts`), Redis (the default
+ * `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
 const refreshAge = Duration.millis(500)
-/** Entries that a longer refresh reads would already have expired. */
+/** The age of an entry counts from the start of its statement, so a slower refresh would return expired entries. */
 const refreshTimeout = lease
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)
@@ -24,7 +27,6 @@ const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.t
 export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
-  /** The last minute in which `KeyVerifier` has recorded a use. */
   recordedMinute: number
 }
 
@@ -42,7 +44,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       generationAtStart = generation
       readAt = clock.monotonicTimeNanosUnsafe()
       holders = yield* store.findByHashes(hashes)
-      // Read again if the statement took longer than `lease`: the database stalled, or this process was paused.
+      // If the database stalls or this process is paused for longer than `lease`, the result is stale, so read again.
     } while (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos)
     const found = new Map<string, Entry>()
     for (const hash of hashes) {

@@ -1,4 +1,3 @@
-/** Counts the requests of each API key per minute and hour. Writes the counts to the database in the background. */
 import { Clock, Context, DateTime, Effect, Layer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"

@@ -85,8 +85,8 @@ const make = Effect.gen(function*() {
       )),
 
     findSecret: (sha256, now) => {
-      // If `is_ended`, `expires_at` is from the clock of the process that ended the secret, which may be ahead. `LEAST`
-      // keeps `endsAt` out of the future.
+      // A process whose clock is ahead stores a future `expires_at` for a secret that it ends at once (`is_ended`).
+      // `LEAST` returns the current time instead.
       const origin = sql`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"
@@ -121,8 +121,8 @@ const make = Effect.gen(function*() {
         const locked = sql`SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         const [before] = yield* Rows.decode("api_keys", KeyRow, locked)
         if (before === undefined) return Result.succeed(undefined)
-        // Count secrets in a second statement. The first one's snapshot is older than its wait for the lock, so it can
-        // miss a rotation that was committed during the wait.
+        // Count secrets in a second statement. The locking statement takes its snapshot before it waits for the lock,
+        // so that snapshot can miss a rotation that was committed during the wait.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${toDate(now)})`

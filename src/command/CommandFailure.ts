@@ -13,7 +13,7 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
 
 const limitFlags = "--per-minute and --per-day"
 
-/** Prints each error of a command line in one line, without the help, which would push errors off the screen. */
+/** Prints each command-line error on one line, and omits the help, which would push the errors off the screen. */
 export const layerErrorPresenter = CliOutput.layerPresenter({
   present: (event) => {
     if (event._tag !== "InvalidInvocation") return CliOutput.defaultPresenter.present(event)
@@ -47,7 +47,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     if (!Schema.isSchemaError(reason.cause)) return text
     return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
-  // Another program at the address would probably not send an X-Request-Id.
+  // An X-Request-Id shows that the response is probably from this service.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +

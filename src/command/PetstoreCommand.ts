@@ -69,7 +69,7 @@ const rotate = Command.make(
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), version })
-    // The key is already rotated, so print its new secret even if this request fails.
+    // The key is already rotated, so print its new secret even if `client.get` fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -121,7 +121,7 @@ const log = Command.make("log", Flags.logFlags, ({ id, json, limit, ...filter })
   Effect.gen(function*() {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
-    // Get the key only if its log is empty: an unknown id fails, but a key deleted in SQL still shows its log.
+    // If the log is empty, get the key, so that an unknown id fails. A key deleted with SQL still has a log to show.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
     const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
@@ -186,7 +186,7 @@ const keys = Command.make("keys").pipe(
 )
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Import dynamically, because `keys` needs no database.
+  // Import this module dynamically, because `keys` needs no database.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>

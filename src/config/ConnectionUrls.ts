@@ -1,9 +1,9 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with the end of an error message: "a database number" for "Expected redis://… with a database number",
- * or an empty string for "Expected redis://…". These failures quote no part of the URL except file paths, because other
- * parts may contain an unencoded password.
+ * A parser fails with the text after "with" in the error message: the failure "a database number" gives "Expected
+ * redis://… with a database number", an empty failure only "Expected redis://…". Failures quote no part of the URL
+ * except file paths, because other parts may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
@@ -74,7 +74,6 @@ const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
-/** Reads `sslmode` as libpq does: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
 const readSsl = (parameters: URLSearchParams): Result.Result<false | ConnectionOptions, string> => {
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
@@ -90,7 +89,8 @@ const readSsl = (parameters: URLSearchParams): Result.Result<false | ConnectionO
   }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
-    // As in libpq, `require` verifies the certificate if `sslrootcert` is set. Only `verify-full` verifies the host.
+    // As in libpq (PostgreSQL's manual, "Protection Provided in Different Modes"), `require` verifies the certificate
+    // if `sslrootcert` is set, and only `verify-full` verifies the host name.
     rejectUnauthorized: files.ca !== undefined,
     ...mode !== "verify-full" && { checkServerIdentity: () => undefined }
   }))
@@ -119,7 +119,6 @@ export const parseDatabaseUrl = (text: string) =>
     const names = [parameters.get("dbname"), path, parameters.get("user"), user]
     return {
       url: Redacted.make(href),
-      // A host name, an IP address, or the directory of a Unix socket.
       host: host === "" ? "localhost" : host,
       port,
       database: names.find((name) => name !== null && name !== "") ?? undefined,

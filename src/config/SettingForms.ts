@@ -1,18 +1,17 @@
 /**
- * Helpers that declare settings, and the settings that the in-memory test service also needs. The test service ships in
- * the client package, so this file must not import Node modules.
+ * The helpers that declare settings, and the settings that the service shares with the in-memory test service. The
+ * client package includes the test service, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue, formatChoice } from "../api/Text.ts"
 
-/** Describes and parses a setting. If `parse` fails with `problem`, the error is `Expected ${form}${problem}`. */
+/** `form` describes the valid values. The error is `Expected ${form}` plus the string that `parse` fails with. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
 }
 
-/** A setting that the service reads from an environment variable. An empty variable counts as not set. */
 export interface Setting<A> {
   readonly name: string
   readonly config: Config.Config<A>

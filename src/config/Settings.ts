@@ -33,7 +33,7 @@ const parseNamedToken = (entry: string) => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** The error of `list` would quote the invalid entry, which contains a token. */
+/** Does not use `list`, whose error would quote the invalid entry with its token. */
 const namedAdminTokens = makeForm(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
@@ -178,5 +178,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** Starts the commands in log messages. In a checkout (where this file is `.ts`), it is run with `npm run`. */
+/** The start of each command in log messages. In a checkout, where this file is `.ts`, commands run with `npm run`. */
 export const commandPrefix = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -17,7 +17,7 @@ export const maxResponsesClose = Config.map(
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
 )
 
-/** Waits at most `duration` for the finalizers of `layer`, so that its dependencies have time to close. */
+/** Waits at most `duration` for the finalizers of `layer`, to leave time for the layers that `layer` depends on. */
 export const closeWithin =
   (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>
     Layer.effectContext(Effect.gen(function*() {

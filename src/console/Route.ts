@@ -51,7 +51,6 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // The Back button has already changed the URL. If an open dialog blocks leaving the page, restore the page's URL.
       if (blockedFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${blockedFragment}`)
     }

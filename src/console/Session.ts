@@ -1,4 +1,3 @@
-/** The operator's session, with the admin token only in memory, and hooks that call the management API. */
 import { Effect, Redacted, Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
@@ -49,7 +48,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Signing out would close an open dialog, which may show a new secret.
+            // Signing out would close the dialog that blocks navigation and may show a new secret.
             if (signOut && isRejected && !isNavigationBlocked()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
@@ -94,7 +93,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Ignores a call while another runs. Unmounting aborts no call, because the service may have made the change. */
+/** `run` is a no-op during another run. Unmounting aborts no run: the service may already have made the change. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

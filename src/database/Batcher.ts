@@ -6,7 +6,7 @@ interface Call<A, B, E> {
   readonly item: A
   readonly span: Tracer.AnySpan | undefined
   readonly deadlineMs: number
-  /** Resumes the caller's fiber. `undefined` after an interruption, so that the queue does not retain the fiber. */
+  /** Resumes the caller's fiber. Set to `undefined` on interruption, so that the queue does not retain the fiber. */
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
@@ -35,7 +35,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly timeout?: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  // Two ticks less than `timeout`: `failLateCalls` can run up to two ticks after a deadline.
+  // Calls fail up to two ticks after `deadlineMs`, so subtract two ticks to keep within `timeout`.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []
@@ -81,7 +81,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer for all calls. Fails a call one tick late, so that a reply that has arrived is read first.
+  // One timer for all calls. A call fails one tick after its deadline, so that a reply already received is read first.
   let elapsedMs = 0
   const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
   const failLateCalls = (): void => {

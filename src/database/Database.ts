@@ -69,14 +69,15 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigE
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 2_500
 
-/** Without a pooler, statements end earlier, so a socket that is silent for this long is dead or idle. */
+/** Longer than `statementTimeoutMs`: without a pooler, a socket that has no traffic for this long is dead or idle. */
 const maxSilenceMs = 3_000
 const cancelTimeoutMs = 500
 
 /**
- * Opens sockets for the driver, which has no read timeout, and destroys those of a dead server. A silent socket is dead
- * if it never received a byte, or if the driver opened another socket meanwhile, to cancel a statement or because all
- * sockets were in use. All other silent sockets are idle and stay open.
+ * Opens the driver's sockets and destroys those of a dead server, because the driver has no read timeout. A socket
+ * without traffic is dead if it never received a byte, or if the driver has opened another socket meanwhile: the driver
+ * does so to cancel a statement, or when all sockets are in use. All other sockets without traffic are idle and stay
+ * open.
  */
 const makeOpen = ({ host, port }: DatabaseUrl) => {
   let openedAt = 0
@@ -85,7 +86,7 @@ const makeOpen = ({ host, port }: DatabaseUrl) => {
     const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
     return socket.setTimeout(maxSilenceMs, () => {
       const { bytesRead, bytesWritten } = socket
-      // Let the driver cancel the statement, or read bytes that arrived while this process was paused.
+      // Wait, so that the driver can cancel the statement, or read bytes that arrived while this process was paused.
       setTimeout(() => {
         if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
         const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
@@ -102,7 +103,7 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
   url,
-  // Without these, the driver's spans show its defaults, not the parts of `url`.
+  // Without `database`, `host` and `port`, the driver's spans show defaults, not the parts of `url`.
   database,
   host,
   port,
@@ -152,7 +153,6 @@ const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
 export const layer = Layer.effectContext(Effect.gen(function*() {
   const url = yield* databaseUrl
   if (Option.isSome(url)) return yield* openPool(url.value)
-  // Load PGlite only if DATABASE_URL is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return yield* Layer.build(Layer.provideMerge(migrate, EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

@@ -5,12 +5,12 @@ export const databaseSilent = new ServiceUnavailable({ message: "The database do
 
 export const callTimeout = Duration.seconds(3)
 
-/** After a pause of this process, timers fire before replies are read. A second timer gives replies time. */
+/** After a pause of this process, overdue timers fire before replies are read, so wait this much longer for replies. */
 const readTime = Duration.millis(100)
 
 /**
  * Returns a function that runs an effect, and fails with `ServiceUnavailable` after `timeout`. The failure does not
- * wait for the interruption of the effect, which can open a connection to cancel a statement.
+ * wait for the effect's interruption, because the driver may have to open a connection to cancel a statement.
  */
 export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
   const scope = yield* Effect.scope

@@ -26,7 +26,8 @@ export const watchFile = (path: string): () => boolean => {
 
 /**
  * Locks a directory with SQLite's file lock. Unlike a PID file, the lock is released when the process exits, and works
- * between containers. The returned function tells whether the lock is still held: deleting its file loses the lock.
+ * between containers. The returned function tells whether the process still has the lock: the lock is lost if its
+ * file is deleted or replaced.
  */
 export const acquire = (
   directory: string

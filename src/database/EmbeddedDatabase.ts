@@ -64,7 +64,6 @@ const session = (database: PGlite, checkOwned: () => void): Duplex => {
       callbackify(() => exchange(this))(done)
     },
     construct(done) {
-      // Reset the shared backend, which may still have the state of the previous session.
       callbackify(async () => {
         checkOwned()
         await database.exec("ROLLBACK")

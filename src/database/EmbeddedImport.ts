@@ -27,7 +27,7 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
 
 /** A process that starts during the import waits for the migration lock, which this transaction holds. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
-  // docs/database.md suggests a statement timeout for the role behind PgBouncer.
+  // The role may have a statement timeout, which docs/database.md suggests behind PgBouncer.
   yield* to`SET LOCAL statement_timeout = 0`
   yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
   const others = yield* to`

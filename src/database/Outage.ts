@@ -56,7 +56,8 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
 
 /**
  * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for this reason,
- * repeats it on a reserved connection. If that is read-only too, ends its session, which a pooler would reuse.
+ * repeats `write` on a reserved connection. If that connection is read-only too, ends its session, because a pooler
+ * would reuse the session.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
   const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)
@@ -76,8 +77,9 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * Also includes SQLSTATE codes while an operator repairs or restarts a database or a pooler: system error (58), object
- * not in the required state (55000), no such database (3D000), prepared statement missing (26000) or duplicate (42P05).
+ * Adds to `temporaryStates` the SQLSTATE codes that occur while an operator repairs or restarts a database or a pooler:
+ * system error (58), object not in the required state (55000), no such database (3D000), prepared statement missing
+ * (26000) or duplicate (42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

@@ -17,7 +17,6 @@ export class Readiness
 }
 
 export const make = Effect.fnUntraced(function*(ping: Readiness["Service"]) {
-  // Ping until the database responds, so that the log shows the end of the outage.
   const recovered = Effect.andThen(
     Effect.retry(ping, Schedule.spaced("1 second")),
     Effect.logInfo("The database responds again")

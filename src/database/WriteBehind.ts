@@ -3,7 +3,7 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 
-/** Bounds the time for which serializing a write blocks the event loop. */
+/** Limits how long the serialization of one write blocks the event loop. */
 const maxValuesPerWrite = 1_000
 
 /**

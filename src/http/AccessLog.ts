@@ -33,7 +33,6 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-/** The error's code and, from the message of a 400, the names of the invalid fields. */
 const describeError = ({ code, message, status }: ApiError): { error: string; fields?: string } => {
   const fields = status === 400
     ? message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)
@@ -41,7 +40,6 @@ const describeError = ({ code, message, status }: ApiError): { error: string; fi
   return { error: code, ...fields && { fields: fields.map(redactSecrets).join() } }
 }
 
-/** Records a request in metrics and the access log. As in nginx, a request without a response has the status 499. */
 export const recordRequest = (
   { method, url }: Pick<RequestHead, "method" | "url">,
   { endpoint, error, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,

@@ -51,7 +51,7 @@ export const makeHooks = Effect.fnUntraced(
       return Effect.as(recordRequest(head, context, response.status), withHeaders(response, headers))
     }
 
-    // Browsers send CORS preflights on their own, so an allowed one is free.
+    // Allowed CORS preflights do not count against the limit: browsers send preflights on their own.
     const isPreflight = (head: RequestHead, { status }: Response): boolean =>
       status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
@@ -64,7 +64,7 @@ export const makeHooks = Effect.fnUntraced(
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
       },
-      // Charge interrupted requests too, so that they cannot cause unlimited lookups of API keys.
+      // Interrupted requests count against the address, to limit lookups of API keys. As in nginx, their status is 499.
       abort: (head, context) =>
         Effect.andThen(
           context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,

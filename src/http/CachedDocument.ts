@@ -42,7 +42,7 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
       return { plain: makeResponses(plain, document), compressed: makeResponses(compressed, document, "gzip") }
     })
     const cached = yield* Effect.cachedWithTTL(made, (exit) => Exit.isSuccess(exit) ? Infinity : 0)
-    // Finish even if the client disconnects, because `cachedWithTTL` abandons work that no caller waits for.
+    // Uninterruptible, because `cachedWithTTL` would abandon the rendering if its only waiting client disconnected.
     const responses = Effect.uninterruptible(cached)
     yield* router.add("GET", path, ({ headers }) =>
       Effect.map(responses, ({ compressed, plain }) => {

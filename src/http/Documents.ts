@@ -33,7 +33,6 @@ const exactIntegers = `<script>
   JSON.parse = (text, reviver) => parse(text, reviver ?? (/\\d{16}/.test(text) ? keepDigits : undefined))
 </script>`
 
-/** Hides Scalar's links to its site, and wraps long lines of code samples. */
 const customCss = `
   a[href^="https://www.scalar.com"], .ascii-art { display: none }
   .code-snippet > .scalar-code-block { min-width: 0; width: 100% }
@@ -71,7 +70,7 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    // Keep only the first line of the meta description. An empty icon avoids requests for /favicon.ico.
+    // Cut the meta description after its first line, and add an empty icon to avoid requests for /favicon.ico.
     const content = html.replaceAll(/(description" content="[^\n"]*)[^"]*/g, "$1")
       .replace("<html>", `<html lang="en">`)
       .replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)

@@ -34,8 +34,9 @@ const ofMissingRoute = (
 }
 
 /**
- * Responds to failures that HttpApi leaves. API errors (`headError`, `/readyz`) keep their status. Requests without a
- * route get 404, 405, 400, or 204 (OPTIONS). The rest, and any defect, is a logged 500.
+ * Returns the response to a failure that HttpApi does not handle. API errors, as from `headError` or `/readyz`, keep
+ * their status. Requests without a route get 404, 405, 400, or 204 (OPTIONS). Other failures and defects are logged and
+ * get 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,

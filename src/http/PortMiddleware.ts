@@ -18,7 +18,7 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers. The API port also logs the request, and may replace `response` with a 429. */
+  /** Adds the port's headers to `response`. The API port's `finish` also logs the request, and can return a 429. */
   readonly finish: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
    * Runs instead of `finish` for a request that is interrupted before it has a response, because the client
@@ -34,7 +34,7 @@ export class GracefulShutdown
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` makes two copies (docs/performance.md). */
+/** Copies `response` with new headers. Hot path: `HttpServerResponse.setHeaders` copies twice (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
@@ -49,7 +49,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // Node omits the path of an unknown method, so `allow` has the methods of all paths.
+    // For an unknown method, Node does not report the path, so `allow` lists the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const notAllowed = new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` })
@@ -81,8 +81,8 @@ export const layer = (hooks: PortHooks) =>
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           if (span !== undefined) context.traceId = span.traceId
-          // Hot path: `Effect.provideContext` would merge contexts (docs/performance.md). `setContext` is safe:
-          // Effect's server and `testing.ts` restore the context.
+          // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
+          // Effect's server and `testing.ts` restore the context after each request.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
             Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })
@@ -99,7 +99,6 @@ export const layer = (hooks: PortHooks) =>
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
           })
-          // Respond 500 to a defect of `finish` too.
           return Effect.catchDefect(
             responded,
             (defect) => ErrorResponses.responseOf(Cause.die(defect), request, context, hooks.routesAt)
@@ -109,7 +108,6 @@ export const layer = (hooks: PortHooks) =>
     { global: true }
   )
 
-/** Puts `routes` and the middleware of their port together. */
 export const toHttpEffect = <A, E, R>(routes: Layer.Layer<A, E, R>, hooks: PortHooks) =>
   HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))).pipe(
     Effect.provideService(HttpRouter.RouterConfig, routerConfig)

@@ -50,7 +50,7 @@ export const layer = Layer.effect(
           const address = clientAddress(Context.get(services, HttpServerRequest.HttpServerRequest))
           return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
         })
-        // Uninterruptible: a client cannot skip the charge, usage count or ban by disconnecting.
+        // Uninterruptible, so that a client cannot avoid the rate limit, usage count or ban by disconnecting.
         return Effect.andThen(Effect.uninterruptible(charge), httpEffect)
       })
     )
@@ -66,8 +66,8 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
   )
 
 /**
- * Charges the client's address for a request that charged no API key, which also limits guessing of keys. Responds 429
- * once the address has used its limit. Charges nothing for `isFree`, nor for a server error.
+ * Counts a request against the client's address if it counted against no API key, to limit guessing of keys. Responds
+ * 429 over the address's limit. Requests with `isFree` and server errors do not count.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],
@@ -76,7 +76,7 @@ export const limitAddress = (
   response: HttpServerResponse.HttpServerResponse,
   isFree: boolean
 ) =>
-  // A 505 is charged, because the client chose the HTTP version.
+  // A 505 counts, unlike other server errors: the client chose the HTTP version.
   isFree || (response.status >= 500 && response.status !== 505)
     ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
     : Effect.map(chargeAddress(limiter, head), (decision) => ({

@@ -61,7 +61,7 @@ const describeFault = (message: string, text: string): string => {
   return cause + position
 }
 
-/** Bisects for the shortest prefix with this fault: V8's message for an unexpected token has no position. */
+/** Bisects for the shortest prefix with an unexpected token, because V8's message for that fault has no position. */
 const positionOfUnexpected = (text: string, start: number, end: number): number => {
   if (end - start < 2) return start
   const middle = (start + end) >> 1
@@ -94,8 +94,8 @@ const expectedOfNames = (text: string): string | undefined => {
 const noBytes = new Uint8Array()
 
 /**
- * Hot path: `HttpServerRequest.arrayBuffer` would create a cache, a stream and a fiber, which takes 20 µs of a create
- * (docs/performance.md). `read` uses `arrayBuffer` for requests with `Expect`, to send `100 Continue`.
+ * Hot path: avoids `HttpServerRequest.arrayBuffer`, whose cache, stream and fiber take 20 µs of a create
+ * (docs/performance.md). `read` uses `arrayBuffer` only for requests with `Expect`, because it sends `100 Continue`.
  */
 const readNodeRequest = (source: NodeRequest) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
@@ -103,7 +103,7 @@ const readNodeRequest = (source: NodeRequest) =>
     source.on("data", (chunk: Uint8Array) => {
       // Discard chunks over the limit until the 413 closes the connection.
       if (body.length > Errors.requestLimits.bodyBytes) return
-      // No `Buffer.concat`: the client package has no Node types. Rare: a body usually is one chunk.
+      // `Buffer.concat` does not compile in the client package, which has no Node types. Most bodies are one chunk.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > Errors.requestLimits.bodyBytes) resume(Effect.fail(new Errors.PayloadTooLarge()))
     })
@@ -138,8 +138,8 @@ const check = (request: HttpServerRequest.HttpServerRequest) =>
       if (expected !== undefined) {
         return new Errors.InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
       }
-      // HttpApi reads `text` from this request, which no middleware may replace. `Object.create(request, …)` would make
-      // all requests 1.4 times as expensive, because V8 turns the request into a prototype.
+      // HttpApi decodes the body from `request.text`. A derived request, `Object.create(request, …)`, would make all
+      // requests 1.4 times as expensive, because V8 treats an object differently once it is a prototype.
       Object.defineProperty(request, "text", { value: Effect.succeed(text) })
       return Effect.void
     })

@@ -16,7 +16,7 @@ export interface RequestContext {
   keyId?: string
   /** Details of a rejected API key, only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
-  /** Set when `RateLimit` charges the API key. Without it, `ApiPort` charges the client's address at the end. */
+  /** Set once the request counts against the API key. If unset, `ApiPort` counts it against the client's address. */
   keyDecision?: Decision
   error?: ApiError
 }
@@ -27,7 +27,7 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): Reques
   startedAtNs
 })
 
-/** `PortMiddleware` provides a new context to every request. The shared default is frozen. */
+/** `PortMiddleware` provides a new context for each request. The default is frozen, because it is shared. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

@@ -85,7 +85,6 @@ const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   return count
 }
 
-/** Host names are case-insensitive and may end with a dot. */
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
 /** Returns the host of an absolute URL, or else of the `Host` header (RFC 9112 §3.2.2). */

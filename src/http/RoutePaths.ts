@@ -21,8 +21,8 @@ const pathOf = (url: string): string => {
 export type RoutesAt = ReturnType<typeof makeRoutesAt>
 
 /**
- * The returned function finds a URL's methods and endpoint: its only one, else the one for `method`. `pages` are GET
- * paths that `api` lacks. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * Returns a function that finds the methods of a URL, and the endpoint for `method`. If the path has only one endpoint,
+ * `method` is ignored. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

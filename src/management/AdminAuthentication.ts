@@ -22,7 +22,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so only `perMinute` matters. */
+/** Allowed failures per client address. `perDay` allows 60 failures in every minute, so only `perMinute` matters. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -65,8 +65,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count in memory: in Redis, 127.0.0.1 of all machines would be one client. `fresh` keeps the API port from sharing
-  // this limiter, because layers are memoized by reference.
+  // Count failures in memory, because in Redis, 127.0.0.1 of all machines would be one client. Without `fresh`, the API
+  // port could share this limiter, because Effect memoizes layers by reference.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

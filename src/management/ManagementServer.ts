@@ -54,7 +54,6 @@ const logStart = Effect.gen(function*() {
   const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   const directory = resolve(yield* Settings.dataDir.config)
-  // The non-default settings that the `keys issue` command below needs.
   const variables = [
     address._tag !== "UnixPathAddress" && address.port !== 9_090 ? `MANAGEMENT_PORT=${address.port} ` : "",
     source !== Settings.adminToken.name && directory !== resolve("data") ? `DATA_DIR='${directory}' ` : ""

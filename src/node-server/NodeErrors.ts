@@ -39,8 +39,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Node reports unsupported and malformed HTTP versions with this same code. Only this `reason` means unsupported,
-      // which gets 505. A malformed version, such as `HTTP/1.x`, gets 400.
+      // Node uses this code for unsupported and for malformed HTTP versions. An unsupported version has this `reason`
+      // and gets 505. A malformed version, such as `HTTP/1.x`, gets 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals: to bound memory across
- * connections, which Node does not, and to respond to requests that Node rejects before Effect's server sees them.
+ * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals. With them, the service bounds
+ * memory across connections, and responds to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Clock, Context, Data, Effect, ErrorReporter, Layer, Metric, References, Scope } from "effect"
@@ -31,7 +31,7 @@ const makeNodeServer = Effect.gen(function*() {
     // Disable Node's check of `Host`, because its 400 would have no Error body. `headError` checks `Host`.
     requireHostHeader: false
   })
-  // One over the limit: Node silently drops any more headers.
+  // Node silently drops headers over this maximum. One extra lets `headError` see the excess.
   server.maxHeadersCount = requestLimits.headerFields + 1
   // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
@@ -76,8 +76,8 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
 }
 
 /**
- * Effect copies the context for every request. With all services, a list takes 5 % and a get 7 % more CPU time, so keep
- * only services that requests need, and references that surrounding layers can set.
+ * Effect copies the server's context for every request. Copying all services would take 5 % more CPU time for a list
+ * and 7 % for a get, so keep only the services and references that requests use.
  */
 const pickForRequests = Context.pick(
   Scope.Scope,
@@ -94,7 +94,7 @@ const pickForRequests = Context.pick(
   UrlParams.CurrentRedactedNames
 )
 
-/** Redacts all query parameters but these three in spans, because a client can send a secret in any other. */
+/** Spans show only these three query parameters, because a client can send a secret in any other. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse

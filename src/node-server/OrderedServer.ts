@@ -39,14 +39,17 @@ export class Request extends IncomingMessage {
   #chunks = 0
   #hasFault = false
   onComplete?: () => void
-  /** Cleared when the response is sent, because a response holds its whole body in memory. */
+  /** Cleared when the response is sent, so that the request does not keep the response's body in memory. */
   response: Response | undefined
 
-  // Collects the body in one buffer: kept as separate objects, one-byte chunks would take 500 bytes each.
+  // Collects the body in one buffer, because one-byte chunks in separate buffers would take 500 bytes each.
   override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
-    if (chunk === null) this.onComplete?.()
+    if (chunk === null) {
+      if (this.onComplete === undefined) readToEnd.set(this.socket, this.socket.bytesRead)
+      else this.onComplete()
+    }
     if (chunk === null || size > maxBodyBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
       this.#bytes = empty
@@ -84,17 +87,17 @@ export class Request extends IncomingMessage {
   }
 }
 
-/** Each connection's latest request, removed once its response is sent, if it was fully received by then. */
+/** Each connection's latest request. Removed when the response is sent, unless the request's body is incomplete. */
 const latestRequests = new WeakMap<Socket, Request>()
 
-/** `socket.bytesRead` at the end of the latest `Upgrade` request after which Node dropped no bytes. */
-const upgradesReadTo = new WeakMap<Socket, number>()
+/** `socket.bytesRead` at the end of each connection's latest request. */
+const readToEnd = new WeakMap<Socket, number>()
 
 let sends: Array<() => void> = []
 
 /**
- * Sends the responses of an event-loop turn back to back, so that each client process wakes once. A get then takes 0.5
- * to 0.7 times the CPU (docs/performance.md).
+ * Sends all responses of an event-loop turn together, so that each client process wakes only once for them. A get then
+ * takes 0.5 to 0.7 times the CPU time (docs/performance.md).
  */
 const sendAll = (): void => {
   const sending = sends
@@ -136,15 +139,15 @@ class Response extends ServerResponse<Request> {
       if (this.socket === null || this.socket.writableLength === 0) return
       const [body] = values
       const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
-      // Count the body twice, because Effect holds its text, and Node its bytes.
+      // Count the body twice: Effect keeps the body's text, and Node its encoded bytes.
       this.#limitUnread(this.socket, 2 * bytes)
     })
     return this
   }
 
   /**
-   * Node's parser drops bytes that follow a request with `Upgrade` (ignored, RFC 9110 §7.8) in the same read, so the
-   * connection stays open only if `socket.bytesRead` shows that none followed.
+   * Closes the connection after a request with `Upgrade` (ignored, RFC 9110 §7.8), unless `socket.bytesRead` shows that
+   * no bytes followed the request. Node's parser drops bytes that follow in the same read.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -154,9 +157,9 @@ class Response extends ServerResponse<Request> {
       const fields = rawHeaders.reduce((size, text) => size + text.length + ": ".length, 0)
       const body = headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : NaN
       const size = `${method} ${url} HTTP/1.1\r\n\r\n`.length + fields + body
-      const readTo = (upgradesReadTo.get(socket) ?? 0) + size
+      const readTo = (readToEnd.get(socket) ?? 0) + size
       if (socket.bytesRead !== readTo) return
-      upgradesReadTo.set(socket, readTo)
+      readToEnd.set(socket, readTo)
       this.shouldKeepAlive = shouldKeepAlive
     }
   }
@@ -169,7 +172,7 @@ class Response extends ServerResponse<Request> {
       release()
       socket.destroy()
     }
-    // While a slow reader also sends bytes, Node's idle timeout does not fire.
+    // Node's idle timeout never fires for a client that keeps sending bytes without reading.
     const timer = setTimeout(close, maxResponseReadMs).unref()
     const release = () => {
       if (!Response.#unread.delete(this)) return
@@ -198,7 +201,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // Runs one request and queues one: a client may send its next before Node reports the response as sent.
+  // Runs one request per connection, and queues the next: it can arrive before Node reports the response as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -213,14 +216,14 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
     const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    // First let Node parse the rest of this read: it can still change `shouldKeepAlive`.
+    // Let Node parse the rest of this read first, because further bytes can change `shouldKeepAlive`.
     response.runInTurn(() => process.nextTick(run))
     return true
   }
 
   /**
-   * Ends a connection after `fault`. If no body is incomplete, calls `respond` after the last response. Otherwise makes
-   * reading the body fail, so that its handler responds, or closes if the handler has already responded.
+   * Ends a connection after `fault`. If the latest request is complete, calls `respond` after its response. Otherwise
+   * makes reading the body fail, so that the handler responds, or only closes if the handler has already responded.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     sendAll()
@@ -237,7 +240,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
   }
 }
 
-/** Stops reading, and makes Node's parser drop the other requests of this read: one read can hold 2,521. */
+/** Stops reading, and makes Node's parser drop the rest of the current read, which can hold 2,521 requests. */
 const stopReading = (socket: Socket): void => {
   Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
   bypassParser(socket)

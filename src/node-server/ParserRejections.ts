@@ -1,4 +1,4 @@
-/** Handles requests that Node's parser rejects, that arrive too slowly or in too many chunks, and CONNECT. */
+/** Handles CONNECT, and requests that Node's parser rejects or that arrive too slowly or in too many chunks. */
 import { type Cause, Effect, FiberSet, Option } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"

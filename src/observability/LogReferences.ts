@@ -2,8 +2,8 @@ import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
 import { describeError } from "../config/SettingForms.ts"
 
 /**
- * The JSON logger and its `write`. If no other logger is installed, the access log calls `write` directly, because the
- * logger would take a third of the CPU time of a list (docs/performance.md).
+ * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
+ * calls `write` directly, because Effect's logger takes a third of the CPU time of a list (docs/performance.md).
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined

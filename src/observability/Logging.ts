@@ -33,7 +33,7 @@ const makeWrite = Effect.gen(function*() {
   yield* Effect.addFinalizer(() =>
     Effect.callback<void>((resume) => {
       flush()
-      // Node emits a write error just after this callback, so keep the listener until the next event-loop turn.
+      // Keep the error listener until the next event-loop turn, because Node emits a write error after this callback.
       stderr.write("", () => void setImmediate(() => resume(Effect.void)))
     }).pipe(
       Effect.timeoutOption(maxLogClose),

@@ -16,12 +16,11 @@ const defaults = {
   OTEL_LOGS_EXPORTER: "otlp"
 }
 
-/** The maximum number of batches in flight per signal (traces, metrics or logs). Further batches are dropped. */
 const maxWaitingBatches = 4
 
 /**
- * Effect's exporter has no timeout for a collector that accepts connections and never responds, and keeps sending new
- * batches to it. This client bounds the batches in flight, and the time of each, including its retries.
+ * Limits the time of each batch, including retries, and the number of batches in flight per signal. Drops further
+ * batches. Effect's exporter has no timeout, so batches would pile up for a collector that never responds.
  */
 const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
   Layer.effect(
@@ -38,7 +37,7 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // After a defect, the exporter pauses for a minute. It would retry an error, even after `timeoutMs`.
+            // Effect's exporter retries after an error, even after `timeoutMs`, but pauses for a minute after a defect.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))

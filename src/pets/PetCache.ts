@@ -8,7 +8,7 @@ export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
 const maxCachedNameLength = 100
-/** A page lookup stops at this many cached pets and reads the database, whose index finds a rare status faster. */
+/** A page lookup visits at most this many cached pets. For a rare status, the database's index is faster. */
 const maxVisits = 1_000
 
 /**
@@ -23,7 +23,7 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
   const ids = new Float64Array(maxPets).fill(NaN)
   /** `readTimes[i]` is the time, in milliseconds, at which the SQL statement that read `pets[i]` started. */
   const readTimes = new Float64Array(maxPets)
-  /** Maps the id before a gap to `next`, the id after the gap. The statement that found the gap started at `readAt`. */
+  /** The key is the id before a gap, and `next` is the id after. The query that found the gap started at `readAt`. */
   const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   const settledIds = SettledIds.make(lifetimeMs, nowMs)
 

@@ -1,4 +1,3 @@
-/** Maps the fields of a pet to SQL columns. Names are quoted, so that a field can have the name of an SQL keyword. */
 import { type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
 
 const columns = {

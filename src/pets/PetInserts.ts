@@ -52,8 +52,8 @@ export const make = Effect.gen(function*() {
       SELECT id FROM creates ORDER BY index`
 
   /**
-   * For a stored idempotency key that has not expired, DO UPDATE keeps the values, but makes RETURNING include the row.
-   * A SELECT could miss a row that another process commits while the statement runs. Each replay uses up one pet id.
+   * For an unexpired idempotency key, DO UPDATE changes nothing, but makes RETURNING include the stored row. A separate
+   * SELECT could miss a row that another process commits while the statement runs. Each replay uses up one pet id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

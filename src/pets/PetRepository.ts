@@ -30,7 +30,7 @@ export const idempotencyKeyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Equal for equal pets. An absent field adds nothing, so stored hashes of this text survive a new optional field. */
+/** Returns the same text for equal pets, even after the schema gets an optional field, so stored hashes stay valid. */
 export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string => {
   const sorted = Object.entries<Schema.Json>(others).toSorted(([a], [b]) => a < b ? -1 : 1)
   return JSON.stringify([name, String(categoryId), status, ...sorted])

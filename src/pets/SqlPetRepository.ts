@@ -56,7 +56,7 @@ const make = Effect.gen(function*() {
     name: "PetRepository.list",
     // Bounds memory: 8 pages of 101 pets, with names of 1,000 characters of 4 bytes, take about 3.2 MB.
     size: 8,
-    // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
+    // The batcher reads a page once for equal keys. A page key is a string of size, status and `after`: `21 sold 100`.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()
       if (check !== undefined) check(yield* findWriters)

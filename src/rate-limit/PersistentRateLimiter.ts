@@ -37,7 +37,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // A crash loses at most the last second of counts, provided that a write takes at most 500 ms.
+    // A crash loses at most one second of counts: this interval, plus the duration of a write of up to 500 ms.
     interval: "500 millis",
     write: save
   })
@@ -45,5 +45,4 @@ const make = Effect.gen(function*() {
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 
-/** Counts in memory, and writes the counts of API keys to the database in the background. */
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)

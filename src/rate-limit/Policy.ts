@@ -41,7 +41,7 @@ export type State = typeof State.Type
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** Higher than the two rejections a minute of a client that sends one request at a time and obeys `Retry-After`. */
+  /** A client that obeys `Retry-After` and sends one request at a time gets two rejections a minute, and so no ban. */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,

@@ -32,7 +32,7 @@ export const make = (
   onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Set the state even if it is unchanged, because that moves an address to the recent end of the LRU cache.
+    // Set even an unchanged state, because this marks an address as recently used in the LRU cache.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }
@@ -86,7 +86,6 @@ export const makeStates = Effect.gen(function*() {
     get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     set(caller: Caller, state: Policy.State): void {
       if (isKey(caller)) return void keys.set(caller, state)
-      // Delete the address first, so that the map is in the order of the last use.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

@@ -11,10 +11,10 @@ import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/** Count timeouts in timer ticks, not in clock time. A pause of this process stops the ticks and causes no timeout. */
+/** Timeouts are measured in timer ticks, so that a pause of this process does not time out the commands in flight. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Added to `REDIS_TIMEOUT_MS` for probes: `socketTimeout` (`RedisClient.ts`) must close a half-open socket first. */
+/** Makes the probe timeout exceed `socketTimeout` (`RedisClient.ts`), which must close a half-open socket first. */
 const extraProbeTimeout = Duration.seconds(5)
 const probeCaller: Caller = "key:probe"
 
@@ -80,7 +80,6 @@ export const make = Effect.gen(function*() {
       return Effect.logInfo("Requests are counted in Redis")
     })
 
-  // Hot path: one timer checks all commands in flight for timeouts, instead of one timer per command.
   const inFlight = new Set<InFlight>()
   const hasWork = yield* Latch.make()
   let ticks = 0
@@ -150,7 +149,7 @@ export const make = Effect.gen(function*() {
       hasWork.openUnsafe()
       client.run(caller, command)
         .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
-        // A defect here would be an unhandled rejection, which ends the process.
+        // Without this handler, an exception in `onReply` would be an unhandled rejection, which ends the process.
         .catch((defect: unknown) => {
           const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
           fork(Effect.andThen(report, Effect.sync(onFailure)))

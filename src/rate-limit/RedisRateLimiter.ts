@@ -10,7 +10,7 @@ import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
-/** Keeps each run of the Lua script short, because a running script blocks Redis. */
+/** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
 
 const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
@@ -21,8 +21,8 @@ interface Call {
 }
 
 /**
- * The calls of one caller in an event-loop turn. Unlike the batches of `Batcher`, a batch keeps the order of its calls
- * and is never interrupted, because Redis may already have counted it.
+ * The calls of one caller in an event-loop turn. `Batcher` is not used, because a batch must keep the order of calls
+ * and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly caller: Caller
@@ -100,7 +100,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<void>((resume) => {
-        // Send queued charges first, so that Redis decides them before it lifts the ban.
+        // Send the waiting batches first, so that Redis counts their requests before it lifts the ban.
         flush()
         const lift = (): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))

@@ -16,8 +16,8 @@ export type Command =
   | { readonly verb: "peek" | "unban" | "probe" }
 
 /**
- * From `state`, as it was before the command, `Policy.decide` makes the script's decisions again.
- * `test/rate-limit/RateLimiter.test.ts` compares them.
+ * `state` is the caller's state before the command. `Policy.decide` repeats the script's decisions on that state.
+ * `test/rate-limit/RateLimiter.test.ts` verifies that the decisions are equal.
  */
 export interface Reply {
   readonly now: number
@@ -32,7 +32,7 @@ const readReply = (reply: unknown): Reply => {
   return { now: at(0), state }
 }
 
-/** Keeps each state an extra day: while Redis's clock is up to a day ahead, no open window or ban is deleted. */
+/** Redis deletes a state a day late, so that setting its clock forward by up to a day deletes no open window or ban. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
