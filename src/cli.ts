@@ -1,5 +1,4 @@
 #!/usr/bin/env node
-/** The `petstore` command manages API keys through the management port, or imports a database. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect } from "effect"

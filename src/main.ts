@@ -64,7 +64,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Log inside the race: after the loss of the data directory, it ends only after the slow shutdown.
+  // Log each failure at once, because `raceFirst` returns only after `launched` has shut down, which takes seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
@@ -78,8 +78,8 @@ program.pipe(
   )),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // Exit with 0 after a signal such as SIGTERM, unless the shutdown hung. After a failure, exit with the code of the
-    // error, or 1.
+    // Exit with 0 after a signal such as SIGTERM, or with 1 if the shutdown hung. After a failure, exit with the code
+    // of the error, by default 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

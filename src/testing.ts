@@ -39,7 +39,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // As in Effect's server, only routes are interruptible. So `PortHooks.abort` records interrupted requests.
+          // Interrupt only route handlers, as in Effect's server, so that the middleware can run `PortHooks.abort`.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -84,8 +84,8 @@ interface Services {
 }
 
 /**
- * Provides a `PetstoreClient` of a new service, the service's parts, and `TestService`, which injects faults. By
- * default, issues a new `apiKey`, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
+ * Starts a service, and provides its parts, a `PetstoreClient` that calls it, and `TestService`, which injects faults.
+ * By default, issues an API key, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
  */
 export const layerTest = (
   {

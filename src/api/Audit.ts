@@ -12,7 +12,7 @@ export type AuditAction = typeof AuditAction.Type
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** A key field, a grace period, or the end of a ban. Times are ISO 8601 texts. Secrets are not recorded. */
+/** The value of a key field, a grace period, or the end of a ban. Times are ISO 8601 texts. Never a secret. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type

@@ -1,8 +1,8 @@
-/** Names the command, and prefixes metrics, span attributes, Redis keys and the migrations table. */
+/** The name of the command, and the prefix of metrics, span attributes, Redis keys and the migrations table. */
 export const name = "petstore"
 export const title = "Petstore"
 
-/** The resource in examples and links. `GET /v1/<collection>` lists it, and its table has this name. */
+/** The name of the API's resource in its path (`/v1/<collection>`) and its table. Examples and links use this path. */
 export const collection = "pets"
 
 export const [keyPrefix, adminTokenPrefix] = ["psk_", "adm_"]

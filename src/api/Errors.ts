@@ -91,8 +91,8 @@ const declareErrorWithDefaultWait = declareErrorWith({
 })
 
 /**
- * 400: malformed JSON, or else an invalid path, header, query or body (SPEC §7). The message names the faults of the
- * first of these only.
+ * 400: malformed JSON, or an invalid path, header, query or body (SPEC §7), checked in this order. The message names
+ * only the faults of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
@@ -202,7 +202,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Shared instances, because Effect removes duplicate schemas only if they are the same object. */
+/** Share these two schemas, because Effect removes duplicate schemas only if they are the same object. */
 export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [

@@ -8,7 +8,6 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 const bounds = { minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n }
 const range = `a whole number from ${bounds.minimum} to ${bounds.maximum}`
 
-/** `JSON.parse` returns `Infinity` for 1e400, which is reported as out of range and not as a fraction. */
 const expectationFor = (value: unknown): string => {
   if (typeof value === "bigint") return range
   if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
@@ -20,7 +19,7 @@ const expectationFor = (value: unknown): string => {
 /** Whether JSON contains int64s as numbers ({@link exactJson}) or as strings (Effect's own codecs). */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-/** Hot path: reads the fiber, because `Effect.map(AsNumbers, …)` adds 16 Effect operations per integer. */
+/** Hot path: reads `AsNumbers` from the fiber, because `Effect.map(AsNumbers, …)` adds 16 operations per integer. */
 const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -96,7 +95,7 @@ const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
-      // Fast path for exact numbers: a 16 KiB body of them parses in 2 ms, and without this line in 5 ms.
+      // Fast path for numbers that `JSON.parse` did not round: 16 KiB of such numbers parse in 2 ms instead of 5 ms.
       if (typeof field !== "number" || Number.isSafeInteger(field) && String(field) === source) return field
       const exact = parseInteger(source)
       if (exact !== undefined) return BigInt(field) === exact ? field : exact

@@ -74,7 +74,7 @@ export const KeyChange = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // If `plan` or `limits` is absent, `ApiKeys.update` checks the limits with the stored plan.
+  // If `plan` or `limits` is absent, leave the check to `ApiKeys.update`, which reads the stored plan.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
@@ -152,7 +152,7 @@ export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor">
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The current or former secret that a search by `secretHash` found. */
+/** The current or former secret that matches `KeysQuery.secretHash`. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The expiry of a former secret. `null` for the current one." })
@@ -168,7 +168,7 @@ export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Sch
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret replaced by a rotation. Works until `endsAt`, or until its key ends. `lastUsedAt` has minute resolution. */
+/** A secret that a rotation replaced. Works until `endsAt` if its key is active. `lastUsedAt` has minute resolution. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 

@@ -24,7 +24,7 @@ export const makeServer = (variable: string, url: string, description: string): 
   variables: { [variable]: { default: url } }
 })
 
-// Effect declares headers in lower case, SPEC §8 capitalized. One form avoids listing a header twice.
+// Effect writes header names in lower case. Capitalize them as in SPEC §8, so that no header is listed twice.
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
@@ -72,7 +72,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
       const declared: JsonSchema = body.schema
       // `exactJson` and `errorResponse` wrap the named schema in `allOf`. Refer to it directly (SPEC §4).
       const { allOf: [schema] = [declared] } = declared
-      // Postman invents a request body if it has no example. Prism (a mock) and Scalar show the errors' examples.
+      // Add examples: without one, Postman invents a request body. Prism (a mock) and Scalar show the errors' examples.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])
       const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
       Object.assign(body, { schema, ...values.length > 0 && { examples } })

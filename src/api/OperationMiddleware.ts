@@ -20,7 +20,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   error: [Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey), Errors.serviceUnavailable]
 }) {}
 
-/** Counts allowed requests against the API key's limits. Fails with 429 over a limit or if banned (SPEC §5.4, §8). */
+/** Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
   { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
@@ -45,7 +45,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Reads the body before validation: 408 if slow, 413 if large, 415 if not declared as UTF-8 JSON, 400 if it is not. */
+/** Reads the body before validation: 408 if slow, 413 if large, 415 if not declared as UTF-8 JSON, 400 if malformed. */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,
@@ -63,7 +63,6 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** Not ordered: `PetstoreApi` orders the middleware. */
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
 /** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */
@@ -73,7 +72,7 @@ export class Deprecation extends Context.Service<Deprecation, {
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). For the 410, add `Sunset` too. */
+/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). To return 410 after `sunset`, add `Sunset`. */
 export const deprecate = (since: Date, sunset: Date, successor: string) => {
   const link = `<${successor}>; rel="successor-version"`
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }

@@ -79,7 +79,6 @@ export const ListQuery = Schema.Struct({
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
-/** `next` is the query for the next page. The last page has none. */
 export const PetsPage = Schema.Struct({ pets: Pets, next: Schema.optionalKey(ListQuery) })
   .annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}

@@ -1,4 +1,4 @@
-/** Response headers for OpenAPI and CORS. The server sends `fixedHeaders` unless a route overrides them. */
+/** Declares response headers for OpenAPI and CORS. Responses have `fixedHeaders` unless a route overrides them. */
 import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"
@@ -74,7 +74,6 @@ export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPo
 
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
-/** Response headers that scripts of other origins can read (CORS: `Access-Control-Expose-Headers`). */
 export const exposedHeaders: ReadonlyArray<string> = [commonHeaders, ...Object.values(statusHeaders)]
   .flatMap((headers) => Object.keys(headers))
   .concat("Deprecation", "Idempotent-Replayed", "Link", "Location", "Sunset")

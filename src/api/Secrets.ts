@@ -15,7 +15,6 @@ const crc32 = (text: string): number => {
   return ~remainder >>> 0
 }
 
-/** Returns the CRC-32 as six base62 characters, which are enough for its 32 bits. */
 const checksum = (random: string): string => {
   const crc = crc32(random)
   const places = Array.from({ length: checksumLength }, (_, i) => base62.length ** (checksumLength - 1 - i))

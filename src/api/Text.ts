@@ -47,13 +47,13 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** Checks nothing: the body schema validates decoded values, and encoding trusts the handler. */
+/** Declares a response type without validation: decoding uses the body's schema, and encoding trusts the handler. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
   })
 
-/** Whether `from` becomes `to` if at most `edits` letters are inserted, deleted or replaced (Levenshtein). */
+/** Whether at most `edits` insertions, deletions or replacements of a letter turn `from` into `to` (Levenshtein). */
 const isClose = (from: string, to: string, edits: number): boolean => {
   if (from === to) return true
   const [a, b] = [from.slice(1), to.slice(1)]
@@ -73,7 +73,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
     if (issue._tag === "MissingKey") return "required"
     if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
-    // `describeIssue` replaces these known names with a suggestion.
+    // List the known names in the message, for the suggestion that `describeIssue` makes.
     return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
   }
 })

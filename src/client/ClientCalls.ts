@@ -19,7 +19,7 @@ export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
   readonly requestId: string | undefined
-  /** `undefined` without rate-limit headers of the API key. */
+  /** `undefined` if the response has no rate-limit headers of the API key. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether the service replayed its response to an earlier request with the same idempotency key. */
   readonly isReplayed: boolean

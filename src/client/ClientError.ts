@@ -23,10 +23,10 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure that is not one of the API's errors. An `HttpApi` endpoint that fails with it responds with 502. */
+/** A failure other than the API's errors. As an error of your own `HttpApi` endpoint, it becomes a 502 response. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The response's `X-Request-Id`, which any log line on this request contains. */
+  /** The response's `X-Request-Id`, to find the service's log lines on this request. */
   requestId: Schema.optionalKey(Schema.String),
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {
@@ -89,7 +89,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** If there is no `response`, the request could not be encoded, otherwise the response not decoded. */
+/** Without a `response`, encoding the request failed. With a `response`, decoding it failed. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

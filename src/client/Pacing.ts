@@ -5,7 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The maximum time after a 429 until a call that cannot wait is sent, because an operator may lift a ban early. */
+/** After a 429, calls that cannot wait fail at once for up to this time. Later calls test whether a ban was lifted. */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -26,17 +26,15 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` without rate-limit headers, or if their scope is `address` and not `key`. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A 429 or used-up limit begins a pause. Calls wait for its end if the deadline allows. Times are epoch ms. */
+/** Calls pause after a 429 (`rejection`), or when the rate limit has no requests remaining. Times are epoch ms. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that began the pause. `undefined` if a used-up limit began it. */
   readonly rejection: Response | undefined
-  /** From this time, calls that cannot wait until `endsAt` are sent. Before it, they fail with `rejection`. */
+  /** A call that cannot wait until `endsAt` gets `rejection` before this time, and is sent from this time on. */
   readonly probeAt: number
 }
 
@@ -44,8 +42,8 @@ interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /**
-   * The concurrency limit: at first 1, then the `remaining` of the latest response (at least 1), or Infinity after a
-   * success without rate-limit headers. Rises by 1 when an attempt takes over a second.
+   * At first 1, then the `remaining` of the latest response, but at least 1. Infinity after a success without
+   * rate-limit headers. `raiseLimit` adds 1 for an attempt that takes over a second.
    */
   readonly maxInFlight: number
 }
@@ -69,8 +67,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends once fewer than `maxInFlight` requests are in flight. In a pause that ends by `deadline`, fails with
-     * `MustWait` instead. In one that ends later, if a 429 began it, returns it until `probeAt`.
+     * Sends the request when fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
+     * `MustWait`. During a longer pause, returns its `rejection`, if any, until `probeAt`, then sends the request.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -118,7 +116,7 @@ const withResponse = (
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // The management port sends no rate-limit headers, and its requests in flight are not limited.
+      // Without rate-limit headers, as from the management port, do not limit the requests in flight.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),

@@ -17,8 +17,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * The wait budget of a call, from its start, for backoff and rate limits. If a retry would begin later, the call
-   * fails at once. The default and the maximum are the call's `timeout`.
+   * The wait budget of a call, counted from its start. If backoff or a rate limit would delay a retry beyond it, the
+   * call fails at once. The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

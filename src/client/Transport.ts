@@ -64,7 +64,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Unlike `HttpClient.transform`, runs `client.preprocess` in each attempt: a signature it adds can expire.
+  // `client.preprocess` may add a signature that expires, so run it in each attempt, unlike `HttpClient.transform`.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
