@@ -5,8 +5,8 @@ import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keySt
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
 /**
- * The API key of a secret. The secret works until `endsAt`, in epoch milliseconds (`Infinity`: forever). Then requests
- * with the secret are rejected for the reason `endedBy`.
+ * The API key that a secret belongs to. The secret works until `endsAt`, in epoch milliseconds (`Infinity`: forever).
+ * Then it is rejected for the reason `endedBy`.
  */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]

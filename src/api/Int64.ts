@@ -19,7 +19,7 @@ const expectationFor = (value: unknown): string => {
 /** Whether JSON contains int64s as numbers ({@link exactJson}) or as strings (Effect's own codecs). */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-/** Hot path: reads `AsNumbers` from the fiber, because `Effect.map(AsNumbers, …)` adds 16 operations per integer. */
+/** Hot path: reads `AsNumbers` from the fiber, as `Effect.map(AsNumbers, …)` adds 16 run-loop steps per integer. */
 const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value

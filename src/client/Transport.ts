@@ -64,7 +64,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // `client.preprocess` may add a signature that expires, so run it in each attempt, unlike `HttpClient.transform`.
+  // Runs `client.preprocess`, which may sign, in each attempt. `HttpClient.transform` would run it once a call.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed

@@ -186,7 +186,7 @@ const keys = Command.make("keys").pipe(
 )
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Import this module dynamically, because `keys` needs no database.
+  // Import it dynamically: the `keys` commands need no database code.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>

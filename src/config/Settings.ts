@@ -178,5 +178,5 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** The start of each command in log messages. In a checkout, where this file is `.ts`, commands run with `npm run`. */
+/** How a command in a log message begins: with `npm run` in a checkout, where this file is `.ts`. */
 export const commandPrefix = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -60,7 +60,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       Effect.ignoreCause
     )
 
-  /** Takes the calls of the `size` newest items, so that under overload, new calls do not wait behind old ones. */
+  /** Takes all calls for the newest `size` items: under overload, new calls do not wait behind old ones. */
   const takeCalls = (): ReadonlyArray<Call<A, B, E>> => {
     const calls = queued.filter(({ complete }) => complete !== undefined)
     const items = new Set(new Set(calls.map(({ item }) => item).toReversed()).values().take(size))

@@ -25,7 +25,7 @@ const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
 const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
-/** A process that starts during the import waits for the migration lock, which this transaction holds. */
+/** The migrations of a process that starts during the import wait until this transaction ends. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
   // The role may have a statement timeout, which docs/database.md suggests behind PgBouncer.
   yield* to`SET LOCAL statement_timeout = 0`

@@ -66,8 +66,8 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
   )
 
 /**
- * Counts a request against the client's address if it counted against no API key, to limit guessing of keys. Responds
- * 429 over the address's limit. Requests with `isFree` and server errors do not count.
+ * Call if a request counted against no API key: counts it against the client's address, to limit guessing of keys.
+ * Responds 429 over that limit. `isFree` requests and server errors other than 505 do not count.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],

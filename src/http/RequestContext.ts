@@ -6,7 +6,7 @@ import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface RequestContext {
   /**
-   * The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-` without a secret, else a random
+   * The client's `X-Request-Id` if it matches `[\w.:-]{1,64}` and no part looks like a key or token, else a random
    * UUID.
    */
   readonly requestId: string
@@ -16,7 +16,7 @@ export interface RequestContext {
   keyId?: string
   /** Details of a rejected API key, only for the access log. */
   rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
-  /** Set once the request counts against the API key. If unset, `ApiPort` counts it against the client's address. */
+  /** Set once the request counts against the API key. If unset, `ApiPort.ts` counts it against the address. */
   keyDecision?: Decision
   error?: ApiError
 }

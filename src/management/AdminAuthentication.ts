@@ -22,7 +22,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Allowed failures per client address. `perDay` allows 60 failures in every minute, so only `perMinute` matters. */
+/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so only `perMinute` matters. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(

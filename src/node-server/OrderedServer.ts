@@ -146,8 +146,8 @@ class Response extends ServerResponse<Request> {
   }
 
   /**
-   * Closes the connection after a request with `Upgrade` (ignored, RFC 9110 §7.8), unless `socket.bytesRead` shows that
-   * no bytes followed the request. Node's parser drops bytes that follow in the same read.
+   * Closes the connection after a request with `Upgrade` (ignored, RFC 9110 §7.8), because Node's parser drops bytes
+   * that follow in the same read. Keeps it if `socket.bytesRead` shows that none followed.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -201,7 +201,7 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // Runs one request per connection, and queues the next: it can arrive before Node reports the response as sent.
+  // Runs a connection's requests one at a time. One may wait: it can arrive before Node reports a response as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)

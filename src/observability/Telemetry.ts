@@ -37,7 +37,7 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // Effect's exporter retries after an error, even after `timeoutMs`, but pauses for a minute after a defect.
+            // After a defect, Effect's exporter pauses for a minute. After an error, it would retry beyond `timeoutMs`.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))

@@ -54,7 +54,7 @@ const make = Effect.gen(function*() {
 
   const findPage = yield* StatementBatcher.read({
     name: "PetRepository.list",
-    // Bounds memory: 8 pages of 101 pets, with names of 1,000 characters of 4 bytes, take about 3.2 MB.
+    // Bounds memory: a batch (two run at once) of 8 pages of 101 pets with 4,000-byte names is 3.2 MB.
     size: 8,
     // The batcher reads a page once for equal keys. A page key is a string of size, status and `after`: `21 sold 100`.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {

@@ -37,7 +37,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // A crash loses at most one second of counts: this interval, plus the duration of a write of up to 500 ms.
+    // If a flush takes at most 500 ms, a crash loses at most one second of counts: this interval plus a flush.
     interval: "500 millis",
     write: save
   })

@@ -47,7 +47,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: RedisUrl["credenti
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // The library sends the next ping after a reply, so a half-open socket becomes idle, and `socketTimeout` closes it.
+  // The library pings again only after a reply, so a half-open socket becomes idle, and `socketTimeout` closes it.
   pingInterval: 500,
   socket: {
     ...tls,
