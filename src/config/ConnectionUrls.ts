@@ -1,9 +1,9 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with the text after "with" in the error message: the failure "a database number" gives "Expected
- * redis://… with a database number", an empty failure only "Expected redis://…". Failures quote no part of the URL
- * except file paths, because other parts may contain an unencoded password.
+ * A parser's failure is the end of the error message: "a database number" becomes "Expected redis://… with a database
+ * number", and "" becomes "Expected redis://…". Failures quote no part of the URL except file paths, because other parts
+ * may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
