@@ -125,7 +125,7 @@ export const listFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       withSchema(KeysQuery.fields.search.schema),
-      // Reject a secret: the search text becomes part of a URL, and proxies log URLs.
+      // Reject secrets, because the value of `--search` becomes part of the request's URL, and proxies log URLs.
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
     "Print only keys with this text in the name or the id, or whose secret ends with these four characters"

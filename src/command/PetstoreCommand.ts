@@ -121,7 +121,7 @@ const log = Command.make("log", Flags.logFlags, ({ id, json, limit, ...filter })
   Effect.gen(function*() {
     const client = yield* AdminClient
     const pageSize = Math.min(limit, listLimit.maximum)
-    // If the log is empty, get the key, so that an unknown id fails. A key deleted with SQL still has a log to show.
+    // Check the id only if the log is empty, because a key that was deleted with SQL may still have audit entries.
     const checkKey = Option.isSome(id) ? Stream.drain(Stream.fromEffect(client.get(id.value))) : Stream.empty
     const entries = client.auditAll({ ...filter, key: Option.getOrUndefined(id), pageSize }).pipe(
       Stream.orElseIfEmpty(() => checkKey)
@@ -186,7 +186,7 @@ const keys = Command.make("keys").pipe(
 )
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Import it dynamically: the `keys` commands need no database code.
+  // The dynamic import keeps the `keys` commands from loading the database code.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
     Effect.mapError((error) =>

@@ -140,10 +140,6 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/**
- * `path` is a pattern for the URL's path without the leading slash. Group 1 is the name of Sentinel's master, group 2
- * the database number.
- */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

@@ -178,5 +178,4 @@ export const checkSettings = Effect.gen(function*() {
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
 
-/** How a command in a log message begins: with `npm run` in a checkout, where this file is `.ts`. */
 export const commandPrefix = import.meta.filename.endsWith(".ts") ? `npm run ${Brand.name} --` : Brand.name

@@ -5,7 +5,6 @@ import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/KeySchemas.ts"
 import { TopUsageQuery } from "../api/Usage.ts"
 
-/** The URL of a list contains the query of its API request, so that the filter and the page survive a reload. */
 const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
@@ -37,7 +36,6 @@ let blockedFragment: string | undefined
 
 export const isNavigationBlocked = (): boolean => blockedFragment !== undefined
 
-/** Until the returned function is called, Back has no effect, and the browser asks before a reload. */
 export const blockNavigation = (): () => void => {
   blockedFragment = location.hash
   addEventListener("beforeunload", preventDefault)

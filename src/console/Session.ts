@@ -48,7 +48,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Signing out would close the dialog that blocks navigation and may show a new secret.
+            // Do not sign out while a dialog blocks navigation: the dialog may show a new secret, and would be closed.
             if (signOut && isRejected && !isNavigationBlocked()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))

@@ -35,7 +35,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly timeout?: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  // Calls fail up to two ticks after `deadlineMs`, so subtract two ticks to keep within `timeout`.
+  // A call fails up to two ticks after its deadline, so set the deadline two ticks before `timeout` ends.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
   const running = new Map<Fiber.Fiber<void>, ReadonlyArray<Call<A, B, E>>>()
   let queued: Array<Call<A, B, E>> = []
@@ -81,7 +81,8 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     running.delete(batch)
   })
 
-  // One timer for all calls. A call fails one tick after its deadline, so that a reply already received is read first.
+  // One timer for all calls. A tick updates `elapsedMs` last, so that replies that arrived during a pause of this
+  // process are read before the next tick.
   let elapsedMs = 0
   const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
   const failLateCalls = (): void => {

@@ -47,7 +47,6 @@ export const schemaVersion = (sql: SqlClient.SqlClient) =>
     ([latest]) => latest?.version ?? 0
   )
 
-/** If several processes start together, one runs the migrations while the others wait. */
 export const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
@@ -69,15 +68,15 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigE
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 2_500
 
-/** Longer than `statementTimeoutMs`: without a pooler, a socket that has no traffic for this long is dead or idle. */
+/** Longer than `statementTimeoutMs`: without a pooler, a live server responds to each statement within this time. */
 const maxSilenceMs = 3_000
 const cancelTimeoutMs = 500
 
 /**
- * Opens the driver's sockets and destroys those of a dead server, because the driver has no read timeout. A socket
- * without traffic is dead if it never received a byte, or if the driver has opened another socket meanwhile: the driver
- * does so to cancel a statement, or when all sockets are in use. All other sockets without traffic are idle and stay
- * open.
+ * Opens the driver's sockets, and destroys the sockets of a dead server, because the driver has no read timeout. A
+ * socket without traffic is dead if it never received a byte, or if the driver has opened another socket since the last
+ * traffic: the driver opens a socket to cancel a statement, or when all sockets are in use. All other sockets
+ * without traffic are idle and stay open.
  */
 const makeOpen = ({ host, port }: DatabaseUrl) => {
   let openedAt = 0
@@ -86,7 +85,7 @@ const makeOpen = ({ host, port }: DatabaseUrl) => {
     const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
     return socket.setTimeout(maxSilenceMs, () => {
       const { bytesRead, bytesWritten } = socket
-      // Wait, so that the driver can cancel the statement, or read bytes that arrived while this process was paused.
+      // Leave the driver time to cancel a statement, and to read bytes that arrived while this process was paused.
       setTimeout(() => {
         if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
         const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs

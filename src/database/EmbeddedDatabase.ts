@@ -128,7 +128,6 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Statements call `checkOwned` too. This timer covers idle periods.
     yield* every("1 second", Effect.ignore(Effect.try(checkOwned)))
     return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
   }))

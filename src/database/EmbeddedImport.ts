@@ -10,7 +10,7 @@ class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly messa
 const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
   isAllowed ? Effect.void : new ImportRejected({ message })
 
-/** Returns row counts by table, in order of creation, so a table follows those that it references. */
+/** Counts the rows of each table. Tables are in order of creation, so each follows the tables that it references. */
 const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
@@ -27,7 +27,7 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
 
 /** The migrations of a process that starts during the import wait until this transaction ends. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
-  // The role may have a statement timeout, which docs/database.md suggests behind PgBouncer.
+  // The role may have a statement timeout (docs/database.md suggests one behind PgBouncer), but imports may take long.
   yield* to`SET LOCAL statement_timeout = 0`
   yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
   const others = yield* to`

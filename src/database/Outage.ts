@@ -34,10 +34,6 @@ const databaseReadOnly = new ServiceUnavailable({
   message: "The database is currently read-only. Reads work; retry writes later."
 })
 
-/**
- * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other database error becomes
- * a defect. Errors that are not from the database pass through.
- */
 export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
     isOutage(fault)

@@ -69,7 +69,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** Runs `read` between flushes, so each value is in the table or pending. The timeout includes the wait. */
+    /** Runs `read` while no flush runs, so each value is in the table or pending. The timeout includes waiting. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]

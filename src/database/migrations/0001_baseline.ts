@@ -32,7 +32,6 @@ export default [
     last_used_at timestamptz(3),
     idempotency_key text UNIQUE
   ) WITH (fillfactor = 50)`,
-  // `COLLATE "C"` sorts the ids in the same order in every locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
   // A rotated key has several secrets. If `is_ended` is set, a secret no longer works, even before its `expires_at`.
   `CREATE TABLE api_key_secrets (

@@ -1,5 +1,4 @@
 export default [
-  // Adding a column with a default does not rewrite the table. Processes of the previous version ignore the column.
   `ALTER TABLE api_keys ADD COLUMN enabled boolean NOT NULL DEFAULT true`,
   `ALTER TABLE api_key_secrets ADD COLUMN last_used_at timestamptz(3)`,
   `CREATE INDEX audit_log_operator ON audit_log (operator, at, id)`,
