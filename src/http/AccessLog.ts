@@ -15,7 +15,7 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Metrics label methods outside this set `_OTHER`, so that clients cannot add many time series. */
+/** Other methods get the metric label `_OTHER`, so that clients cannot create many time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**

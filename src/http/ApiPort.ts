@@ -51,7 +51,7 @@ export const makeHooks = Effect.fnUntraced(
       return Effect.as(recordRequest(head, context, response.status), withHeaders(response, headers))
     }
 
-    // Allowed CORS preflights do not count against the limit: browsers send preflights on their own.
+    // Allowed CORS preflights do not count against the rate limit, because the browser sends them, not the web page.
     const isPreflight = (head: RequestHead, { status }: Response): boolean =>
       status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
@@ -64,7 +64,8 @@ export const makeHooks = Effect.fnUntraced(
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
       },
-      // Interrupted requests count against the address, to limit lookups of API keys. As in nginx, their status is 499.
+      // Interrupted requests count against the address, so that clients cannot avoid the rate limit by disconnecting.
+      // The recorded status is 499, as in nginx.
       abort: (head, context) =>
         Effect.andThen(
           context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,

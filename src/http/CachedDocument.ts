@@ -1,4 +1,3 @@
-/** Renders and compresses a document at the first request, then serves it from memory with an `ETag`. */
 import { Effect, Exit } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"

@@ -34,9 +34,9 @@ const ofMissingRoute = (
 }
 
 /**
- * Returns the response to a failure that HttpApi does not handle. API errors, as from `headError` or `/readyz`, keep
- * their status. Requests without a route get 404, 405, 400, or 204 (OPTIONS). Other failures and defects are logged and
- * get 500.
+ * Returns the response to a failure that HttpApi does not handle. API errors, such as those of `headError` and
+ * `/readyz`, keep their status. Requests without a route get 404, 405, 400, or, for OPTIONS, 204. Other failures and
+ * defects are logged and get 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,

@@ -66,8 +66,9 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
   )
 
 /**
- * Call if a request counted against no API key: counts it against the client's address, to limit guessing of keys.
- * Responds 429 over that limit. `isFree` requests and server errors other than 505 do not count.
+ * Counts a request against the client's address, to limit guessing of API keys. Responds 429 over the address's limit.
+ * Call this only if the request counted against no API key. `isFree` requests and server errors do not count, except a
+ * 505, because the client chose the HTTP version.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],
@@ -76,12 +77,10 @@ export const limitAddress = (
   response: HttpServerResponse.HttpServerResponse,
   isFree: boolean
 ) =>
-  // A 505 counts, unlike other server errors: the client chose the HTTP version.
   isFree || (response.status >= 500 && response.status !== 505)
     ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
     : Effect.map(chargeAddress(limiter, head), (decision) => ({
       decision,
-      // Close the connection, so that an address over its rate limit cannot keep it open.
       response: decision.allowed
         ? response
         : ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })

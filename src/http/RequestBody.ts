@@ -26,7 +26,6 @@ const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   return transfer.toLowerCase() === "chunked" ? undefined : `Transfer-Encoding: ${transfer.slice(0, 100)}`
 }
 
-// Rejects invalid bytes instead of replacing them, so that the service stores exactly the text that the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 const decode = (bytes: Uint8Array): string | undefined => {
@@ -95,7 +94,7 @@ const noBytes = new Uint8Array()
 
 /**
  * Hot path: avoids `HttpServerRequest.arrayBuffer`, whose cache, stream and fiber take 20 µs of a create
- * (docs/performance.md). `read` uses `arrayBuffer` only for requests with `Expect`, because it sends `100 Continue`.
+ * (docs/performance.md). For requests with `Expect`, `read` calls `arrayBuffer`, which sends 100 Continue.
  */
 const readNodeRequest = (source: NodeRequest) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
@@ -103,7 +102,8 @@ const readNodeRequest = (source: NodeRequest) =>
     source.on("data", (chunk: Uint8Array) => {
       // Discard chunks over the limit until the 413 closes the connection.
       if (body.length > Errors.requestLimits.bodyBytes) return
-      // `Buffer.concat` does not compile in the client package, which has no Node types. Most bodies are one chunk.
+      // This copy is rare, because `OrderedServer` joins chunks. `Buffer.concat` needs Node types, which the client
+      // package does not have.
       body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
       if (body.length > Errors.requestLimits.bodyBytes) resume(Effect.fail(new Errors.PayloadTooLarge()))
     })
@@ -138,8 +138,9 @@ const check = (request: HttpServerRequest.HttpServerRequest) =>
       if (expected !== undefined) {
         return new Errors.InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
       }
-      // HttpApi decodes the body from `request.text`. A derived request, `Object.create(request, …)`, would make all
-      // requests 1.4 times as expensive, because V8 treats an object differently once it is a prototype.
+      // HttpApi decodes the body from `request.text`, so replace that property. Deriving a request by
+      // `Object.create(request, …)` would make all requests 1.4 times as expensive, because V8 treats an object
+      // differently once it is a prototype.
       Object.defineProperty(request, "text", { value: Effect.succeed(text) })
       return Effect.void
     })

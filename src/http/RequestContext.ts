@@ -5,10 +5,6 @@ import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface RequestContext {
-  /**
-   * The client's `X-Request-Id` if it matches `[\w.:-]{1,64}` and no part looks like a key or token, else a random
-   * UUID.
-   */
   readonly requestId: string
   readonly startedAtNs: bigint
   traceId?: string
@@ -27,7 +23,6 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): Reques
   startedAtNs
 })
 
-/** `PortMiddleware` provides a new context for each request. The default is frozen, because it is shared. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The used members of Node's `IncomingMessage`. Requests of in-process tests have no `IncomingMessage`. */
+/** The members of Node's `IncomingMessage` that this service uses. In-process tests have no `IncomingMessage`. */
 export interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>

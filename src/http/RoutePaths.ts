@@ -21,8 +21,8 @@ const pathOf = (url: string): string => {
 export type RoutesAt = ReturnType<typeof makeRoutesAt>
 
 /**
- * Returns a function that finds the methods of a URL, and the endpoint for `method`, or the path's only endpoint for
- * any `method`. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * Returns a function that finds a URL's allowed methods and its endpoint. If several endpoints share the path, `method`
+ * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

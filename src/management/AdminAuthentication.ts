@@ -22,7 +22,9 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Allowed failures per client address. `perDay` is 60 for each minute of a day, so only `perMinute` matters. */
+/**
+ * Allowed failures per client address. `perDay` allows 60 in every minute of a day, so only `perMinute` has an effect.
+ */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -65,8 +67,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory, because in Redis, 127.0.0.1 of all machines would be one client. Without `fresh`, the API
-  // port could share this limiter, because Effect memoizes layers by reference.
+  // Count failures in memory: in Redis, the 127.0.0.1 of all machines would be one client. `fresh` gives this port its
+  // own limiter: Effect memoizes layers by reference, and could otherwise reuse the API port's `layerMemory`.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

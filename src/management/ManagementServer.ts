@@ -25,7 +25,6 @@ const ready = gauge("ready", "1 while the database responds within a second, els
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
-/** `/readyz` returns 200 if the database responds within a second and no shutdown has begun, even without Redis. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const [limiter, draining, readiness] = [yield* RateLimiter, yield* PortMiddleware.GracefulShutdown, yield* Readiness]
   const revision = yield* Settings.buildRevision.config

@@ -39,8 +39,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Node uses this code for unsupported and for malformed HTTP versions. An unsupported version has this `reason`
-      // and gets 505. A malformed version, such as `HTTP/1.x`, gets 400.
+      // `HPE_INVALID_VERSION` stands for unsupported HTTP versions (505) and for malformed HTTP versions, such as
+      // `HTTP/1.x` (400). Only unsupported versions have the reason `Invalid HTTP version`.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

@@ -8,13 +8,12 @@ import { requestLimits } from "../api/Errors.ts"
 
 const maxResponseReadMs = 60_000
 
-/** The maximum memory, per process, of responses that clients have not read yet. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
 const { bodyBytes: maxBodyBytes } = requestLimits
 const maxBodyChunks = 4_096
 
-/** Discards further input unparsed: Node's parser would call JavaScript for each chunk and each request. */
+/** Discards further input unparsed: Node's parser would run costly callbacks for each chunk and each request. */
 const bypassParser = (socket: Socket): void => {
   socket.removeAllListeners("data").on("data", () => {})
 }
@@ -146,8 +145,8 @@ class Response extends ServerResponse<Request> {
   }
 
   /**
-   * Closes the connection after a request with `Upgrade` (ignored, RFC 9110 §7.8), because Node's parser drops bytes
-   * that follow in the same read. Keeps it if `socket.bytesRead` shows that none followed.
+   * For a request with `Upgrade` (ignored, RFC 9110 §7.8), Node's parser drops the bytes that follow in the same read.
+   * Closes the connection after the response, unless `socket.bytesRead` shows that no bytes followed.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -201,7 +200,8 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // Runs a connection's requests one at a time. One may wait: it can arrive before Node reports a response as sent.
+  // Runs a connection's requests one at a time. A second request can arrive before Node reports the first response as
+  // sent, so one request can wait.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -216,14 +216,15 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     request.response = response
     if (request.headers.upgrade !== undefined) response.keepAliveUnlessDropped()
     const run = () => void super.emit(event === "checkExpectation" ? "request" : event, request, response)
-    // Let Node parse the rest of this read first, because further bytes can change `shouldKeepAlive`.
+    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
     response.runInTurn(() => process.nextTick(run))
     return true
   }
 
   /**
-   * Ends a connection after `fault`. If the latest request is complete, calls `respond` after its response. Otherwise
-   * makes reading the body fail, so that the handler responds, or only closes if the handler has already responded.
+   * Ends a connection after `fault`. If the latest request is complete, calls `respond` once its response is sent. If
+   * its body is incomplete, makes reading the body fail, so that the handler responds. If the handler has already
+   * responded, only closes the connection.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     sendAll()

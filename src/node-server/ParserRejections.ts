@@ -23,7 +23,6 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject:
   const respond = Effect.fnUntraced(function*(error: Errors.ApiError, request: Request, headers = request.headers) {
     const { socket, url = "" } = request
     if (!socket.writable) return
-    // After a parser error, `method` is null, although Node's type says otherwise.
     const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const { body, headers: sent, status } = yield* reject(error, head)

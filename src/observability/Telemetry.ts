@@ -37,7 +37,8 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // After a defect, Effect's exporter pauses for a minute. After an error, it would retry beyond `timeoutMs`.
+            // Fail with a defect, because Effect's exporter would retry an error beyond `timeoutMs`. A defect pauses
+            // the exporter for a minute.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))
@@ -56,7 +57,6 @@ const exporters = Layer.mergeAll(
 /** Bounds the size of a batch, because a client can send a path or a `User-Agent` of 16 KiB. */
 const maxAttributeLength = 3_000
 
-/** Samples a share of the traces. Redacts secrets that clients put into span attributes, and truncates long values. */
 export const restrict = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
