@@ -35,7 +35,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** The change takes effect immediately in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
@@ -54,7 +53,6 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 
 const newSecret = Effect.map(randomText(randomLength), withChecksum)
 
-/** The last four characters of a secret (part of its checksum), so operators can recognise the key. */
 const hintOf = (secret: string): string => secret.slice(-4)
 
 const maxBan = Duration.hours(1)

@@ -10,12 +10,12 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 /** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
 /**
- * A request waits at most 6 s in total: for this lookup, a slot (`ConcurrencyLimit.ts`), Redis (the default
- * `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
+ * With this timeout, a request waits at most 6 s in total: for the lookup of its key, a slot (`ConcurrencyLimit.ts`),
+ * Redis (the default `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
 const refreshAge = Duration.millis(500)
-/** The age of an entry counts from the start of its statement, so a slower refresh would return expired entries. */
+/** An entry's age counts from the start of its SQL statement. After `lease`, that statement's result is expired. */
 const refreshTimeout = lease
 /** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)
@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       generationAtStart = generation
       readAt = clock.monotonicTimeNanosUnsafe()
       holders = yield* store.findByHashes(hashes)
-      // If the database stalls or this process is paused for longer than `lease`, the result is stale, so read again.
+      // A stalled database or a pause of this process can make the result older than `lease`. Then read again.
     } while (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos)
     const found = new Map<string, Entry>()
     for (const hash of hashes) {

@@ -29,7 +29,7 @@ export interface UsageStore {
 
 export class KeyUsage extends Context.Service<KeyUsage, {
   count(keyId: string, kind: UsageKind, atMs: number): void
-  /** Includes the pending counts of this process, but not those of other processes. */
+  /** Returns stored and pending counts. The pending counts of other processes are missing. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {

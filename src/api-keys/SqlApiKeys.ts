@@ -85,8 +85,8 @@ const make = Effect.gen(function*() {
       )),
 
     findSecret: (sha256, now) => {
-      // A process whose clock is ahead stores a future `expires_at` for a secret that it ends at once (`is_ended`).
-      // `LEAST` returns the current time instead.
+      // `expires_at` is in the future if a process whose clock is ahead ended the secret (`is_ended`). `LEAST` then
+      // returns the current time.
       const origin = sql`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"
@@ -148,7 +148,8 @@ const make = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
-    // Sort the rows and update each table in its own statement, so that processes usually lock rows in the same order.
+    // Sort the rows and update one table per statement. Processes then usually lock rows in the same order, which
+    // prevents most deadlocks.
     recordUses: Effect.fnUntraced(function*(uses) {
       const sorted = Array.from(uses, ([hash, { at, keyId }]) => ({ keyId, hash, at: new Date(at) }))
         .toSorted((a, b) => a.keyId + a.hash < b.keyId + b.hash ? -1 : 1)

@@ -3,7 +3,7 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
 import * as SettledIds from "./SettledIds.ts"
 
-/** About 80 MB of memory, if the names have a typical length. */
+/** This many pets with names of typical length use about 80 MB of memory. */
 export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
@@ -21,9 +21,8 @@ const maxVisits = 1_000
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   const pets = Array<Pet | undefined>(maxPets).fill(undefined)
   const ids = new Float64Array(maxPets).fill(NaN)
-  /** `readTimes[i]` is the time, in milliseconds, at which the SQL statement that read `pets[i]` started. */
   const readTimes = new Float64Array(maxPets)
-  /** The key is the id before a gap, and `next` is the id after. The query that found the gap started at `readAt`. */
+  /** Maps the id before each gap to the id after it (`next`). The query that found the gap started at `readAt`. */
   const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   const settledIds = SettledIds.make(lifetimeMs, nowMs)
 

@@ -32,7 +32,7 @@ const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown)
 }
 
 export const toPets = ({ categoryId, id, name, status, ...others }: Arrays): ReadonlyArray<Pet> => {
-  // A field of the schema that is not destructured above is a compile error.
+  // A compile error here means that the destructuring above lacks a field of `Pet`.
   void (others satisfies Record<string, never>)
   return id.map((value, index) => toPet(value, name[index], categoryId[index], status[index]))
 }

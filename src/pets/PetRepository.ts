@@ -30,14 +30,16 @@ export const idempotencyKeyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Returns the same text for equal pets, even after the schema gets an optional field, so stored hashes stay valid. */
+/**
+ * Equal pets have equal texts. A new optional field does not change the text of a pet without that field, so stored
+ * hashes stay valid.
+ */
 export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): string => {
   const sorted = Object.entries<Schema.Json>(others).toSorted(([a], [b]) => a < b ? -1 : 1)
   return JSON.stringify([name, String(categoryId), status, ...sorted])
 }
 
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Returns pets by ascending id. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**

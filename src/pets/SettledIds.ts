@@ -6,11 +6,11 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
 const noWriters: ReadonlySet<unknown> = new Set()
 
 /**
- * Finds settled ids. No transaction can still insert a pet below a settled id, so the gaps below it can be cached.
+ * An id is settled when no transaction can still insert a pet with a lower id. Gaps below a settled id can be cached.
  *
- * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. When a pet
- * is visible, each lower id was taken by a transaction that has ended or still holds this lock. As soon as all
- * transactions that hold the lock at that moment have ended, the pet's id is settled.
+ * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when a
+ * pet is visible, each transaction that took a lower id has ended or holds this lock. The pet's id is settled when all
+ * transactions that held the lock at that moment have ended.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity

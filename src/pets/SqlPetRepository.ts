@@ -56,7 +56,7 @@ const make = Effect.gen(function*() {
     name: "PetRepository.list",
     // Bounds memory: a batch (two run at once) of 8 pages of 101 pets with 4,000-byte names is 3.2 MB.
     size: 8,
-    // The batcher reads a page once for equal keys. A page key is a string of size, status and `after`: `21 sold 100`.
+    // Page keys are strings of size, status and `after` (`21 sold 100`), so that the batcher merges equal requests.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()
       if (check !== undefined) check(yield* findWriters)

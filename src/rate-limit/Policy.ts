@@ -41,7 +41,7 @@ export type State = typeof State.Type
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that obeys `Retry-After` and sends one request at a time gets two rejections a minute, and so no ban. */
+  /** A client that obeys `Retry-After` and sends one request at a time gets at most two rejections a minute: no ban. */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,
@@ -92,7 +92,6 @@ export const clamp = (state: State, now: number): State => {
   return isSame ? state : { minute, day, rejections, ban }
 }
 
-/** The time from which the state has no effect and can be deleted, in epoch milliseconds. */
 export const endOf = ({ ban, day, minute, rejections }: State): number => {
   const backoffEnd = ban === undefined ? 0 : ban.until + bans.backoffResetSeconds * 1000
   return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)

@@ -8,7 +8,6 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, while a Redis master is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
@@ -32,7 +31,7 @@ export const make = (
   onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Set even an unchanged state, because this marks an address as recently used in the LRU cache.
+    // Call `callers.set` even if the state is unchanged: the call marks an address as recently used (LRU).
     callers.set(caller, state)
     if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }

@@ -14,7 +14,7 @@ import type { Command, Reply } from "./RedisScript.ts"
 /** Timeouts are measured in timer ticks, so that a pause of this process does not time out the commands in flight. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Makes the probe timeout exceed `socketTimeout` (`RedisClient.ts`), which must close a dead connection first. */
+/** Probes wait longer than `socketTimeout` (`RedisClient.ts`), so a dead connection is closed before the next probe. */
 const extraProbeTimeout = Duration.seconds(5)
 const probeCaller: Caller = "key:probe"
 

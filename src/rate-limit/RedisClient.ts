@@ -81,7 +81,7 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // The library's own refresh misses a master that was down at startup, so refresh here instead.
+    // Refresh the topology here, because the library's own refresh misses a master that was down at startup.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })

@@ -100,7 +100,6 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<void>((resume) => {
-        // Send the waiting batches first, so that Redis counts their requests before it lifts the ban.
         flush()
         const lift = (): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
