@@ -39,7 +39,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // Interrupt only route handlers, as in Effect's server, so that the middleware can run `PortHooks.abort`.
+          // As in Effect's server, only route handlers are interruptible: the middleware still runs `PortHooks.abort`.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -84,8 +84,8 @@ interface Services {
 }
 
 /**
- * Starts a service, and provides its parts, a `PetstoreClient` that calls it, and `TestService`, which injects faults.
- * By default, issues an API key, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
+ * Provides a `PetstoreClient` that calls an in-process service, the parts of that service, and `TestService`, which
+ * injects faults. By default, issues the client's API key, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
  */
 export const layerTest = (
   {

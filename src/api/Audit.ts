@@ -12,7 +12,7 @@ export type AuditAction = typeof AuditAction.Type
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** The value of a key field, a grace period, or the end of a ban. Times are ISO 8601 texts. Never a secret. */
+/** The value of an `ApiKey` field, a grace period in seconds, or a ban's end. Times are ISO 8601. Never a secret. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
@@ -68,7 +68,6 @@ export const AuditQuery = Schema.Struct({
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
-/** A page of the audit log. `next` is the query for the next page, and is absent on the last page. */
 export const AuditPage = Schema.Struct({ entries: Schema.Array(AuditEntry), next: Schema.optionalKey(AuditQuery) })
   .annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}

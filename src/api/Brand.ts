@@ -2,7 +2,7 @@
 export const name = "petstore"
 export const title = "Petstore"
 
-/** The name of the API's resource in its path (`/v1/<collection>`) and its table. Examples and links use this path. */
+/** The name of the pets' table, and the last segment of the API's path in examples and links (`/v1/pets`). */
 export const collection = "pets"
 
 export const [keyPrefix, adminTokenPrefix] = ["psk_", "adm_"]

@@ -16,10 +16,9 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Whether JSON contains int64s as numbers ({@link exactJson}) or as strings (Effect's own codecs). */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-/** Hot path: reads `AsNumbers` from the fiber, as `Effect.map(AsNumbers, …)` adds 16 run-loop steps per integer. */
+/** Hot path: reads the fiber, because `Effect.map(AsNumbers, …)` adds 16 steps of Effect's run loop per integer. */
 const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -89,8 +88,8 @@ export const parseInteger = (text: string): bigint | undefined => {
 const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 
 /**
- * An integer of up to 19 digits that `JSON.parse` would round becomes a `bigint`. A longer one is out of range anyway.
- * A fraction that `JSON.parse` would round to an integer becomes `NaN` (invalid).
+ * An integer of up to 19 digits that `JSON.parse` would round becomes a `bigint`. A longer integer can be rounded,
+ * because it exceeds int64 anyway. A fraction that `JSON.parse` would round to an integer becomes `NaN` (invalid).
  */
 const parse = (text: string): unknown =>
   mayRound.test(text)

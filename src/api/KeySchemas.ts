@@ -25,7 +25,6 @@ const name = Schema.String.annotate({
   })
 )
 
-/** A time in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
 export const givenInstant = (description: string) =>
   Schema.String.annotate({ description, examples: ["2030-12-31T00:00:00Z"] }).check(
     Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
@@ -74,7 +73,7 @@ export const KeyChange = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // If `plan` or `limits` is absent, leave the check to `ApiKeys.update`, which reads the stored plan.
+  // If `plan` or `limits` is absent, the valid limits depend on the stored plan, so `ApiKeys.update` checks them.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
@@ -163,7 +162,6 @@ export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.o
   .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
-/** A page of keys. `next` is the query for the next page, and is absent on the last page. */
 export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Schema.optionalKey(KeysQuery) })
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}

@@ -15,8 +15,8 @@ interface JsonSchema {
 }
 
 /**
- * SPEC §1 leaves the service's address open, so OpenAPI has a server variable. Linters require an absolute default, and
- * swagger-parser rejects a description of the variable.
+ * The server URL is an OpenAPI variable, because SPEC §1 leaves the service's address open. Linters require an absolute
+ * default, and swagger-parser rejects variables with a description.
  */
 export const makeServer = (variable: string, url: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
@@ -28,7 +28,7 @@ export const makeServer = (variable: string, url: string, description: string): 
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-// Move the description and example out of the schema, where Postman and Scalar (`/docs`) ignore them.
+// Postman and Scalar (`/docs`) ignore the schema's description and example, so move both to the parameter.
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]
@@ -72,7 +72,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
       const declared: JsonSchema = body.schema
       // `exactJson` and `errorResponse` wrap the named schema in `allOf`. Refer to it directly (SPEC §4).
       const { allOf: [schema] = [declared] } = declared
-      // Add examples: without one, Postman invents a request body. Prism (a mock) and Scalar show the errors' examples.
+      // Without an example, Postman invents a request body. Prism (a mock) and Scalar show the examples of errors.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])
       const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
       Object.assign(body, { schema, ...values.length > 0 && { examples } })
@@ -81,7 +81,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
   for (const operation of operations.filter(Predicate.isNotUndefined)) {
-    // Declare the security (SPEC §5) here, because `Auth` avoids Effect's slow `security` option.
+    // Add the security requirement (SPEC §5) here: `Auth` lacks Effect's `security` option, because that is slow.
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content, true)

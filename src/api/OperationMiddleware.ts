@@ -72,7 +72,7 @@ export class Deprecation extends Context.Service<Deprecation, {
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Annotates an endpoint as deprecated (SPEC §9.3, RFC 9745, RFC 8594). To return 410 after `sunset`, add `Sunset`. */
+/** Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware. */
 export const deprecate = (since: Date, sunset: Date, successor: string) => {
   const link = `<${successor}>; rel="successor-version"`
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }

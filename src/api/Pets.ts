@@ -24,7 +24,7 @@ export const NewPet = Schema.Struct({
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
-/** A stored pet (SPEC §2 Pet). `status` is absent if the pet was created without a status. */
+/** SPEC §2 Pet. */
 export const Pet = Schema.Struct({
   id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
@@ -32,7 +32,6 @@ export const Pet = Schema.Struct({
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
-/** A created pet. `isReplay` is true if an earlier request with the same idempotency key created it. */
 export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).annotate({
   description: "The created pet, with its id."
 })

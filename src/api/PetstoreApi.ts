@@ -39,8 +39,8 @@ The last page has none.
 
 /**
  * The API under `/v1`. Middleware added last runs first: authentication, rate limit, body, concurrency limit,
- * validation, and `Sunset` if deprecated. A group adds its middleware after its endpoints do. So endpoints with a body
- * add `Validation` and `ConcurrencyLimit` themselves: the group's would run before `RequestBody`.
+ * validation, and `Sunset` if deprecated. An endpoint's own middleware is added before its group's. Endpoints with
+ * a body add `Validation` and `ConcurrencyLimit` themselves, before `RequestBody`, so that `RequestBody` runs first.
  */
 export class PetstoreApi extends HttpApi.make(name)
   .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))

@@ -14,7 +14,7 @@ export const Plan = oneOf("free", "pro", "business", "enterprise").annotate({
 })
 export type Plan = typeof Plan.Type
 
-/** The limits of each plan (SPEC §8). A key on plan enterprise has its own (`limitsOf` in `KeySchemas.ts`). */
+/** The limits of each plan (SPEC §8). On plan enterprise, each key has individual limits. */
 export const planLimits: Readonly<Record<Exclude<Plan, "enterprise">, Limits>> = {
   free: { perMinute: 60, perDay: 1_000 },
   pro: { perMinute: 300, perDay: 10_000 },

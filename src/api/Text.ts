@@ -47,7 +47,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** Declares a response type without validation: decoding uses the body's schema, and encoding trusts the handler. */
+/** A response schema that accepts any value: clients validate the body's schema, and the compiler checks handlers. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
@@ -73,7 +73,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
     if (issue._tag === "MissingKey") return "required"
     if (issue._tag !== "UnexpectedKey" || issue.ast._tag !== "Objects") return SchemaIssue.defaultLeafHook(issue)
-    // List the known names in the message, for the suggestion that `describeIssue` makes.
+    // Append the known names to the message. `describeIssue` replaces the names with a suggestion.
     return ["unknown", ...issue.ast.propertySignatures.map(({ name }) => String(name))].join("\n")
   }
 })

@@ -23,10 +23,9 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure other than the API's errors. As an error of your own `HttpApi` endpoint, it becomes a 502 response. */
+/** A failure other than the API's declared errors. An endpoint of your own `HttpApi` that fails with it returns 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The response's `X-Request-Id`, to find the service's log lines on this request. */
   requestId: Schema.optionalKey(Schema.String),
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {

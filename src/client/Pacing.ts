@@ -5,7 +5,10 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** After a 429, calls that cannot wait fail at once for up to this time. Later calls test whether a ban was lifted. */
+/**
+ * For at most this time after a 429, a call that cannot wait fails at once. Later calls are sent, because an operator
+ * may have lifted the ban.
+ */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -29,12 +32,11 @@ const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** Calls pause after a 429 (`rejection`), or when the rate limit has no requests remaining. Times are epoch ms. */
+/** The client pauses after a 429, stored as `rejection`, or when a limit has 0 remaining. Times are in epoch ms. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
   readonly rejection: Response | undefined
-  /** A call that cannot wait until `endsAt` gets `rejection` before this time, and is sent from this time on. */
   readonly probeAt: number
 }
 
@@ -42,8 +44,8 @@ interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /**
-   * At first 1, then the `remaining` of the latest response, but at least 1. Infinity after a success without
-   * rate-limit headers. `raiseLimit` adds 1 for an attempt that takes over a second.
+   * Starts at 1. A response with rate-limit headers sets this limit to `remaining`, but at least 1. A success without
+   * those headers sets this limit to Infinity.
    */
   readonly maxInFlight: number
 }
@@ -57,7 +59,7 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** Raises `maxInFlight` by 1 after a second without a response, so one slow response does not block all calls. */
+  /** Raises `maxInFlight` by 1 if a response takes over a second, so that one slow request does not block others. */
   const raiseLimit = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withRaisedLimit(before, now)))
     .pipe(Effect.delay("1 second"), Effect.andThen(Effect.never))
 
@@ -68,7 +70,8 @@ export const makePacing = Effect.gen(function*() {
 
     /**
      * Sends the request when fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
-     * `MustWait`. During a longer pause, returns its `rejection`, if any, until `probeAt`, then sends the request.
+     * `MustWait`. During a longer pause, returns `rejection` until `probeAt`. Without a `rejection`, or from `probeAt`
+     * on, sends the request despite the pause.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {

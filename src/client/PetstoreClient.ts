@@ -23,7 +23,7 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends StreamQuery<ListQuery> {}
 
 export interface CreateOptions extends CallOptions {
-  /** Calls with the same idempotency key create one pet within 24 hours. By default, each run has a new UUID. */
+  /** Within 24 hours, one idempotency key creates only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 

@@ -64,7 +64,7 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Runs `client.preprocess`, which may sign, in each attempt. `HttpClient.transform` would run it once a call.
+  // Each attempt runs `client.preprocess`, which may sign requests. `HttpClient.transform` runs it only once per call.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
