@@ -64,7 +64,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Log inside the race: if the data directory is lost, `raceFirst` ends seconds later, after `launched` has shut down.
+  // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 

@@ -29,7 +29,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
 }
 
 export class AuditLog extends Context.Service<AuditLog, {
-  /** Appends an entry in the transaction of the action, so that both commit or neither does, and then logs it. */
+  /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>

@@ -47,7 +47,7 @@ const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => ex
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Completes a document, and removes `basePath` from its paths, because SPEC §1's server URLs end with `basePath`. */
+/** Adapts a document to SPEC.md and tools. Removes `basePath` from its paths: SPEC §1's server URLs end with it. */
 export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   readonly basePath: string
   readonly securitySchemes: OpenApi.OpenAPIComponents["securitySchemes"]

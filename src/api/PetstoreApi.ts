@@ -38,9 +38,9 @@ The last page has none.
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
 /**
- * The API under `/v1`. Middleware added last runs first: authentication, rate limit, body, concurrency limit,
- * validation, and `Sunset` if deprecated. An endpoint's own middleware is added before its group's. Endpoints with
- * a body add `Validation` and `ConcurrencyLimit` themselves, before `RequestBody`, so that `RequestBody` runs first.
+ * The API under `/v1`. Middleware runs in this order: authentication, rate limit, body, concurrency limit, validation,
+ * and `Sunset` if deprecated. It is added in reverse, an endpoint's own before its group's. Endpoints with a body add
+ * `Validation` and `ConcurrencyLimit` themselves, before `RequestBody`, so that it runs before both.
  */
 export class PetstoreApi extends HttpApi.make(name)
   .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))

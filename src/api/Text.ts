@@ -47,7 +47,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** A response schema that accepts any value: clients validate the body's schema, and the compiler checks handlers. */
+/** A response schema without checks: clients already decode the body's schema, and the compiler checks handlers. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"

@@ -17,8 +17,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * The wait budget of a call, counted from its start. If backoff or a rate limit would delay a retry beyond it, the
-   * call fails at once. The default and the maximum are the call's `timeout`.
+   * A retry must start within this time of the call's start. If backoff or a rate limit would delay it more, the call
+   * fails at once. The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

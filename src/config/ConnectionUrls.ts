@@ -2,8 +2,8 @@
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
  * A parser's failure is the end of the error message: "a database number" becomes "Expected redis://… with a database
- * number", and "" becomes "Expected redis://…". Failures quote no part of the URL except file paths, because other parts
- * may contain an unencoded password.
+ * number", and "" becomes "Expected redis://…". Failures quote no part of the URL except file paths, because other
+ * parts may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

@@ -73,7 +73,7 @@ const session = (database: PGlite, checkOwned: () => void): Duplex => {
   })
 }
 
-/** Above this WAL size, the next check starts a checkpoint, which keeps recovery after `kill -9` short. */
+/** `upkeep` runs CHECKPOINT after this much new WAL, which keeps recovery after `kill -9` short. */
 const maxWalBytes = 32 * 1024 * 1024
 
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>

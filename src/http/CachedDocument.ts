@@ -20,7 +20,7 @@ const acceptsGzip = (acceptEncoding = ""): boolean => {
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // Send these headers with a 304 too, because browsers copy the headers of a 304 to their cached response.
+  // Send these headers with a 304 too, or browsers would copy its default ones to their cached response.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,

@@ -68,7 +68,7 @@ export const headError = (
   }
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost
-  // Reject several `Authorization` headers, because Node would silently use the first.
+  // Reject a second `Authorization` header, because Node would silently ignore it.
   if (countOf(rawHeaders, "authorization") > 1) return twoCredentials
   const name = isAllowedHost === undefined ? undefined : hostOf(source)
   return name === undefined || isAllowedHost?.(name) === true ? undefined : misdirected

@@ -67,8 +67,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory: in Redis, the 127.0.0.1 of all machines would be one client. `fresh` gives this port its
-  // own limiter: Effect memoizes layers by reference, and could otherwise reuse the API port's `layerMemory`.
+  // Count failures in memory: in Redis, the 127.0.0.1 of all machines would be one client. `fresh`, for tests: Effect
+  // memoizes layers by reference, so this port would share a `layerMemory` that the API port uses.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

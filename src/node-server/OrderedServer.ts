@@ -200,8 +200,8 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
     })
   }
 
-  // Runs a connection's requests one at a time. A second request can arrive before Node reports the first response as
-  // sent, so one request can wait.
+  // Runs a connection's requests one at a time. At most one waits, because it can arrive before Node reports the
+  // previous response as sent.
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof Response)) return super.emit(event, ...values)
@@ -222,9 +222,9 @@ export class OrderedServer extends Server<typeof Request, typeof Response> {
   }
 
   /**
-   * Ends a connection after `fault`. If the latest request is complete, calls `respond` once its response is sent. If
-   * its body is incomplete, makes reading the body fail, so that the handler responds. If the handler has already
-   * responded, only closes the connection.
+   * Ends a connection after `fault`. If a request's body is incomplete, makes reading it fail, so that the handler
+   * responds, or only closes the connection if the handler has already responded. Otherwise calls `respond`, after any
+   * pending response.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     sendAll()

@@ -7,7 +7,7 @@ import { redactSecrets } from "../api/Secrets.ts"
 import { Settings } from "../config/Settings.ts"
 import { serviceVersion } from "./ProcessMetrics.ts"
 
-/** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
+/** By default, Effect exports nothing, even if an OTLP endpoint is set. `otlp` enables an exporter. */
 const defaults = {
   OTEL_SERVICE_NAME: Brand.name,
   OTEL_SERVICE_VERSION: serviceVersion,

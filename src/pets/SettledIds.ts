@@ -18,7 +18,7 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
   let candidate = { found: none, writers: noWriters }
   let settled = none
 
-  /** Settled ids expire, because a database restored from a backup assigns lower ids again. */
+  /** Ids expire, because a database restored from a backup can fill gaps below them. */
   const isExpired = ({ readAtMs }: FoundId): boolean => readAtMs < nowMs() - lifetimeMs
   const higher = (current: FoundId, other: FoundId): FoundId =>
     other.id > current.id || isExpired(current) ? other : current
@@ -29,8 +29,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       unchecked = higher(unchecked, { id, readAtMs })
     },
     /**
-     * Returns `undefined` if no check for settled ids is due. Otherwise, read which transactions hold the table lock,
-     * and pass them to the returned function.
+     * Begins a check for newly settled ids if one is due. Then read which transactions hold the table lock, and pass
+     * them to the returned function.
      */
     beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
       const startedAtMs = nowMs()

@@ -54,7 +54,7 @@ const make = Effect.gen(function*() {
 
   const findPage = yield* StatementBatcher.read({
     name: "PetRepository.list",
-    // Bounds memory: a batch (two run at once) of 8 pages of 101 pets with 4,000-byte names is 3.2 MB.
+    // Bounds memory: 8 pages of 101 pets with 4,000-byte names are 3.2 MB. Two batches run at once.
     size: 8,
     // Page keys are strings of size, status and `after` (`21 sold 100`), so that the batcher merges equal requests.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {

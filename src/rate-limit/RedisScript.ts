@@ -12,7 +12,7 @@ export const keyOf = (caller: Caller): string => `${Brand.name}:limits:${caller}
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
-  /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
+  /** The circuit breaker's probe rewrites the caller's state, to detect read-only servers, such as replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
 /**
@@ -32,7 +32,7 @@ const readReply = (reply: unknown): Reply => {
   return { now: at(0), state }
 }
 
-/** Redis deletes a state a day late, so that setting its clock forward by up to a day deletes no open window or ban. */
+/** Redis deletes a state a day late, in case its clock is by mistake set forward by up to a day and then back. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
