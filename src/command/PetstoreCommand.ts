@@ -127,9 +127,7 @@ const log = Command.make("log", Flags.logFlags, ({ id, json, limit, ...filter })
       Stream.orElseIfEmpty(() => checkKey)
     )
     yield* Output.printRows(AuditEntry, Stream.take(entries, limit), { columns: Output.auditColumns, json })
-  })).pipe(
-    Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)")
-  )
+  })).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
 
 const top = Command.make("top", Flags.topFlags, ({ json, ...query }) =>
   Effect.gen(function*() {

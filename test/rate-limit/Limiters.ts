@@ -45,10 +45,7 @@ export const untilAll = (expected: "shared" | "fallback", limiters: Limiters) =>
   Effect.forEach(limiters, ({ counting }) => untilTrue(Effect.map(counting, (now) => now === expected)))
 
 export const countLocalDecisions = (limiters: Limiters) =>
-  Effect.map(
-    Effect.forEach(limiters, (each) => each.localDecisions),
-    (counts) => counts.reduce((a, b) => a + b, 0)
-  )
+  Effect.map(Effect.forEach(limiters, (each) => each.localDecisions), (counts) => counts.reduce((a, b) => a + b, 0))
 
 /** Asserts that each caller gets exactly its limit, and that Redis made all decisions. */
 export const assertExact = Effect.fnUntraced(function*(limiters: Limiters, callers: ReadonlyArray<Caller>) {
