@@ -54,11 +54,10 @@ describe("The source files", () => {
   it("import only effect in the contract, the clients and the client package, and no SQL in the command", () => {
     const entries = ["api/ApiExports.ts", "client/ClientExports.ts", "PackageExports.ts", "testing.ts"]
     const ofPackage = entries.flatMap((entry) => [entry, ...reachable(entry)])
-    const ofConsole = files.filter((file) => file.startsWith("console/"))
     assert.isEmpty([
       ...otherPackages(ofPackage, /^effect(\/crypto|\/encoding|\/http|\/http-api|\/net)?$/),
       ...otherPackages(files.filter((file) => layerOf(file) <= 2), /^effect(\/crypto|\/encoding|\/http|\/http-api)?$/),
-      ...otherPackages(ofConsole, /^(effect(\/[\w-]+)?|preact(\/hooks)?)$/),
+      ...otherPackages(files.filter((file) => file.startsWith("console/")), /^(effect(\/[\w-]+)?|preact(\/hooks)?)$/),
       ...otherPackages(["cli.ts", ...reachable("cli.ts")], /^(?!.*sql)/)
     ])
   })

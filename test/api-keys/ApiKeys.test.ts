@@ -127,8 +127,7 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
         [{ plan: "business", state: "active", search: "filter" }, []]
       ]
       for (const [filter, names] of filters) {
-        const found = (yield* walk(1, filter)).map(({ name }) => name)
-        assert.sameMembers(found, [...names], JSON.stringify(filter))
+        assert.sameMembers((yield* walk(1, filter)).map(({ name }) => name), [...names], JSON.stringify(filter))
       }
     }))
 

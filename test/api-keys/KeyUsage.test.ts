@@ -120,8 +120,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       countAll()
       yield* Scope.close(ended, Exit.void)
       for (const usage of processes.slice(1)) yield* usage.read("key_shared")
-      const usage = yield* KeyUsage
-      assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
+      assert.deepStrictEqual((yield* read(yield* KeyUsage, "key_shared")).hours, [[0, 16, 0, 0]])
     }))
 
   it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>

@@ -119,13 +119,11 @@ describe("PetstoreClient with the service in memory", () => {
     const [call = assert.fail(), attempt] = spans
     assert.deepStrictEqual([...call.attributes], [["petstore.limit", 2], ["petstore.request.id", "7"]])
     yield* Effect.withTracer(Effect.ignore(client.get(7n)), Tracer.make({ span }))
-    const get = spans.find(({ name }) => name === "PetstoreClient.get")
-    assert.strictEqual(get?.attributes.get("petstore.pet.id"), 7n)
+    assert.strictEqual(spans.find(({ name }) => name === "PetstoreClient.get")?.attributes.get("petstore.pet.id"), 7n)
     const wait = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
     assert.deepStrictEqual(call.events.map(([name, , facts]) => [name, facts]), [["wait", wait]])
     const [request] = yield* service.sentRequests
-    const traceparent = new RegExp(`^00-${call.traceId}-${attempt?.spanId}-0[01]$`)
-    assert.match(request?.headers["traceparent"] ?? "", traceparent)
+    assert.match(request?.headers["traceparent"] ?? "", new RegExp(`^00-${call.traceId}-${attempt?.spanId}-0[01]$`))
   })
 
   it.effect.each([[150, 1, 0], [150, 10, 0], [300, 300, 0], [300, 300, 3]] as const)(

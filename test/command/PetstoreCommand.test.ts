@@ -74,8 +74,7 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
-  const requests = { whose: /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/, log: /^\/admin\/audit\?limit=100$/ }
-  const each = Object.entries(requests)
+  const each = Object.entries({ whose: /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/, log: /^\/admin\/audit\?limit=100$/ })
   it.effect.each(each)("requests only what `keys %s` needs", ([command, expected]) =>
     Effect.gen(function*() {
       const urls: Array<string | undefined> = []

@@ -9,34 +9,27 @@ import { readPage } from "../support/Documents.ts"
 const read = <A>(config: Config.Config<A>, env: Readonly<Record<string, string>>) =>
   config.parse(ConfigProvider.fromEnv({ env }))
 
-/** Valid and invalid texts of each setting. */
+/** Valid and invalid texts of a setting that is a number. */
+const wholeNumbers = (min: string, max: string) =>
+  [[min, max], [`${Number(min) - 1}`, `${Number(max) + 1}`, "1.5", "1e1", "0x9", "many", "NaN"]] as const
+
+/** Valid and invalid texts of each other setting. */
 const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, invalid: ReadonlyArray<string>]>> = {
   HOST: [["::1", "0.0.0.0", "localhost", "fe80::1%eth0"], ["http://h", "a b"]],
-  PORT: [["0", "65535"], ["65536", "-1", "1.5", "1e1", "0x9", "many", "NaN"]],
   DATABASE_URL: [["postgres://a:1"], ["secret", "mysql://u:secret@h", "postgres:secret@h", "postgres://u:secret%zz@h"]],
-  DATABASE_MAX_CONNECTIONS: [["2", "1000"], ["1", "1001"]],
-  PET_CACHE_SECONDS: [["0", "3600"], ["3601", "-1", "1.5"]],
-  REDIS_TIMEOUT_MS: [["10", "10000"], ["9", "10001"]],
   REDIS_URL: [["rediss://h:1/15"], ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]],
   REUSE_PORT: [["true", "false"], ["yes", "1"]],
   DATA_DIR: [["./a b"], []],
   MANAGEMENT_HOST: [["127.0.0.1"], ["http://h"]],
-  MANAGEMENT_PORT: [["9090"], ["1.5"]],
   MANAGEMENT_ALLOWED_HOSTS: [["a, b.internal", ","], ["a,http://petstore", "a:1", "-"]],
   ADMIN_TOKEN: [["x", " adm_! ", "x".repeat(4_096)], ["adm_ secret", "x".repeat(4_097), "ä"]],
   ADMIN_TOKENS: [
     ["alice:0123456789abcdef", "a.b-c:read:0123456789:abcdef, d:0123456789abcdef"],
     ["secret-0123456789", "alice:short", ":0123456789abcdef", "a:0123456789abcdef,", "a b:0123456789abcdef"]
   ],
-  AUDIT_RETENTION_DAYS: [["1", "3650"], ["0", "3651"]],
-  USAGE_RETENTION_DAYS: [["1", "30"], ["0", "31"]],
   TRUSTED_PROXIES: [["10.0.0.1, 10.0.0.0/8,2001:db8::/32"], ["localhost", "1.2.3.4,10.0.0.0/33"]],
   MANAGEMENT_TRUSTED_PROXIES: [["10.0.0.0/8"], ["localhost"]],
   ENVIRONMENT: [["production", "eu-1.staging"], ["a b", "x".repeat(41)]],
-  DRAIN_SECONDS: [["0", "5"], ["6", "0.5"]],
-  KEEP_ALIVE_SECONDS: [["1", "3600"], ["0", "3601", "1.5"]],
-  MAX_CONNECTIONS: [["1", "10000"], ["0", "many"]],
-  MAX_CONNECTIONS_PER_ADDRESS: [["1", "1000"], ["0", "many"]],
   CORS_ORIGINS: [["*", "https://a.example, http://localhost:3000"], ["a", "https://a.example/", "https://a.example,b"]],
   LOG_LEVEL: [["trace", "none"], ["Info", "loud"]],
   LOG_FORMAT: [["json", "pretty"], ["text"]],
@@ -51,7 +44,8 @@ describe("Settings", () => {
   it.effect.each(allSettings)("accept a valid $name, and name an invalid one", (setting) =>
     Effect.gen(function*() {
       const { config, form, name } = setting
-      const [valid, invalid] = examples[name] ?? assert.fail("no examples")
+      const [, min, max] = /^a whole number from (\d+) to (\d+)$/.exec(form) ?? []
+      const [valid, invalid] = examples[name] ?? wholeNumbers(min ?? assert.fail("no examples"), max ?? "")
       for (const text of valid) yield* read(config, { [name]: text })
       const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
       assert.deepStrictEqual(empty, absent)

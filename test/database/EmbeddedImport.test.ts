@@ -101,8 +101,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
         assert.include(stderr, error)
         assert.lengthOf(stderr.trim().split("\n"), 1)
       }
-      const tables = yield* Postgres.queryOn(url)((sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`)
-      assert.isEmpty(tables)
+      assert.isEmpty(yield* Postgres.queryOn(url)((sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`))
       // A service on the empty database, of which one connection is enough.
       const queryAsService = Postgres.queryOn(`${url}?application_name=petstore`)
       const service = yield* Effect.forkScoped(queryAsService((sql) => Effect.andThen(sql`SELECT 1`, Effect.never)))

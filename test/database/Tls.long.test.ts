@@ -68,8 +68,7 @@ describe.skipIf(!Postgres.isInstalled || !Certificates.isInstalled)("A connectio
     it.effect.each(connections)("%s", ([, server, parameters, expected]) =>
       Effect.gen(function*() {
         const { paths, ports } = yield* Servers
-        const values = Record.map(parameters, (value) => paths[value] ?? value)
-        assert.match(yield* outcome(ports[server], values), expected)
+        assert.match(yield* outcome(ports[server], Record.map(parameters, (value) => paths[value] ?? value)), expected)
       }))
   })
 })

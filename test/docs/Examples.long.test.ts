@@ -23,7 +23,7 @@ const programs: Readonly<Record<string, ReadonlyArray<string>>> = { sh, js, pyth
 const shapeOf = (json: string): unknown =>
   JSON.parse(json, (name, value: unknown) => typeof value === "number" && name !== "status" ? "a number" : value)
 
-const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
+const assertOutput = (actual: string, expected: NonNullable<CodeBlock["output"]>, place: string) => {
   if (expected.language === "json") return assert.deepStrictEqual(shapeOf(actual), shapeOf(expected.code), place)
   const parse = (text: string) => {
     const [head = "", body = ""] = text.replaceAll("\r", "").split("\n\n")

@@ -117,8 +117,7 @@ describe("The alert rules", () => {
         test(alert, silentAt, isSilent, isSilent, false)
       ])
       // Staging is ahead of production.
-      const staging = { [version("1.1.0", "b")]: "1x40" }
-      tests.push(test("PetstoreVersionsDiffer", 35, versions("1.0.0"), staging, false))
+      tests.push(test("PetstoreVersionsDiffer", 35, versions("1.0.0"), { [version("1.1.0", "b")]: "1x40" }, false))
       const file = join(yield* temporaryDirectory, "alerts.yaml")
       // As the overlays do.
       writeFileSync(file, stringify(rules).replace(`namespace="petstore"`, `namespace="production"`))

@@ -111,7 +111,6 @@ describe("The pages", () => {
     const tables = [...migrations.join("").matchAll(/CREATE TABLE (\w+)/g)].map(([, table]) => table)
     assert.isAbove(tables.length, 5)
     for (const table of tables) assert.include(readPage("docs/database.md"), `| \`${table}\` |`)
-    const release = readPage("package/CHANGELOG.md").split(/^## /m)[1]
-    assert.include(release, `Schema version ${migrations.length}.`)
+    assert.include(readPage("package/CHANGELOG.md").split(/^## /m)[1], `Schema version ${migrations.length}.`)
   })
 })

@@ -68,13 +68,11 @@ describe("The access log", () => {
   it.effect("has the code of an error and the names of the invalid fields, without secrets", () =>
     Effect.gen(function*() {
       const message = `Invalid request: body.name: expected string; body.psk_${"a".repeat(38)}: query.limit.`
-      const invalid = new InvalidRequest({ message })
-      const [line = ""] = yield* linesOf("key_a", undefined, { error: invalid })
+      const [line = ""] = yield* linesOf("key_a", undefined, { error: new InvalidRequest({ message }) })
       const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
       assert.deepInclude(JSON.parse(line).annotations, expected)
       // Only a 400 is about fields.
-      const conflict = new Conflict({ message })
-      assert.notInclude((yield* linesOf("key_a", undefined, { error: conflict })).join(), "fields")
+      assert.notInclude((yield* linesOf("key_a", undefined, { error: new Conflict({ message }) })).join(), "fields")
     }))
 
   it.effect("has one metric series, in seconds, for all unknown methods and paths, also if ACCESS_LOG is false", () =>

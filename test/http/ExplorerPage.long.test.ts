@@ -14,8 +14,7 @@ const tryOut = async (page: Page, index: number): Promise<string> => {
   const text = (await (await responded).text()).replaceAll(/\s+/g, "")
   // Until the page shows the response, it shows the one before.
   const body = page.getByRole("dialog").locator(".cm-content").last()
-  const isShown = async () => (await body.innerText()).replaceAll(/\s+/g, "") === text
-  await vi.waitUntil(isShown, { timeout: 30_000 })
+  await vi.waitUntil(async () => (await body.innerText()).replaceAll(/\s+/g, "") === text, { timeout: 30_000 })
   const shown = `${await page.getByRole("dialog").getByText(/^\d{3} [A-Z]/).first().innerText()} ${text}`
   await page.keyboard.press("Escape")
   await page.getByRole("dialog").waitFor({ state: "hidden" })

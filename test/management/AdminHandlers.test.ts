@@ -221,8 +221,7 @@ describeOnEach(servers, "Key operations", (it) => {
       const { admin } = yield* Management
       for (const [path, queries] of Object.entries(invalidQueries)) {
         for (const query of queries.split(" ")) {
-          const parameter = `query.${query.split("=")[0]}`
-          assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", parameter)
+          assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", `query.${query.split("=")[0]}`)
         }
       }
       const misspelled = yield* admin("GET", "/keys?statee=active")

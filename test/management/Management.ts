@@ -43,9 +43,8 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const token = Redacted.make(adminToken)
     const api = Layer.provide(Service.layer, ApiServer.layer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
-    const ownToken = Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })
     return Layer.mergeAll(api, ManagementServer.layer, management, AdminClient.layer({ baseUrl, token })).pipe(
-      Layer.provide([GracefulShutdown.layer, limited, ownToken]),
+      Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger]))
     )

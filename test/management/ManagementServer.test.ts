@@ -147,9 +147,8 @@ const rejections = [
 
 /** `127.1` is a name to the service, and the address 127.0.0.1 to the system. */
 const hosts = { MANAGEMENT_HOST: "127.1", MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1" }
-const config = { ...hosts, BUILD_REVISION: "79d1fb3" }
 
-layer(serversOn(memory, config))("The management port", (it) => {
+layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The management port", (it) => {
   const ofHost = (host: string, target = "/healthz") => getAs(token, target, `Host: ${host}\r\n`)
 
   it.effect("listens on the loopback address alone", () =>

@@ -108,8 +108,7 @@ describe("The service", () => {
       socket?.resetAndDestroy()
       yield* until(() => counts.interrupted === 1)
       assert.strictEqual(yield* remaining, before - 2)
-      const statuses = (yield* Metric.snapshot).map(({ attributes }) => attributes?.["http.response.status_code"])
-      assert.include(statuses, "499")
+      assert.include((yield* Metric.snapshot).map(({ attributes }) => attributes?.["http.response.status_code"]), "499")
     }).pipe(Effect.provide(service(store)), Effect.provideService(Metric.MetricRegistry, new Map()))
   })
 

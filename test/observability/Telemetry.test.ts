@@ -20,8 +20,7 @@ describe("OpenTelemetry", () => {
       /** The bodies that the collector received, one a line, by signal. */
       const received = { traces: "", metrics: "", logs: "" }
       const url = yield* serve(async (request, response) => {
-        const signal = request.url?.slice("/v1/".length) as keyof typeof received
-        received[signal] += `${await text(request)}\n`
+        received[request.url?.slice("/v1/".length) as keyof typeof received] += `${await text(request)}\n`
         response.end("{}")
       })
       const own = { DATA_DIR: yield* dataDirectory, ENVIRONMENT: "staging" }

@@ -11,12 +11,10 @@ import { rolldown } from "rolldown"
 import { launch } from "../support/Chromium.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { install, makeProject, run } from "../support/NpmPrograms.ts"
+import { type Environment, install, makeProject, run } from "../support/NpmPrograms.ts"
 import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
 import { freePort, temporaryDirectory } from "../support/Temporary.ts"
-
-type Environment = Readonly<Record<string, string>>
 
 const manifest = JSON.parse(readPage("package.json"))
 const { dependencies: { effect }, devDependencies } = manifest
@@ -66,8 +64,7 @@ const Examples = Context.Service<Effect.Success<typeof makeExamples>>("test/pack
 
 const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
-  const tsconfig = { compilerOptions: { ...options, ...own }, include }
-  writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
+  writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions: { ...options, ...own }, include }))
   const manifest = createRequire(import.meta.url).resolve(`${compiler}/package.json`)
   return runNode(project, [join(manifest, "../bin/tsc"), "-p", "."])
 }

@@ -49,8 +49,7 @@ it.live.runIf(isRoot)("The image runs unprivileged and read-only, and reports he
     // `docker build --build-arg REVISION=0123abc` sets the argument.
     const fromImage = Object.fromEntries(settings.map((pair) => pair.replace("$REVISION", "0123abc").split("=")))
     const env = { PATH, ...fromImage, DATA_DIR, PORT: "0", MANAGEMENT_PORT: String(yield* freePort) }
-    const command = ["unshare", "-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")]
-    const service = yield* start(env, command, app)
+    const service = yield* start(env, ["unshare", "-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")], app)
     assert.match(yield* firstKey(service), /^psk_\w{38}$/)
     assert.containsSubset((yield* send(`${service.management}/healthz`, "")).body, { revision: "0123abc" })
     assert.include((yield* send(service.management, "")).text, "<html")
@@ -91,13 +90,11 @@ const unit = "deploy/petstore@.service"
 describe("Files for operators", () => {
   const overlays = ["staging", "production"]
   it.skipIf(!which("kubectl")).each(overlays)("contain an overlay that Kubernetes accepts: %s", async (overlay) => {
-    const folder = join(root, "deploy/kubernetes/overlays", overlay)
-    const output = execFileSync("kubectl", ["kustomize", folder]).toString()
+    const output = execFileSync("kubectl", ["kustomize", join(root, "deploy/kubernetes/overlays", overlay)]).toString()
     const manifests = parseAllDocuments(output).map((document): Manifest => document.toJS())
     for (const manifest of manifests) await validate(manifest)
     const kinds = "ConfigMap Service Service Deployment NetworkPolicy PodDisruptionBudget HorizontalPodAutoscaler"
-    const expected = [...kinds.split(" "), "ServiceMonitor", "PrometheusRule"]
-    assert.sameMembers(manifests.map(({ kind }) => kind), expected)
+    assert.sameMembers(manifests.map(({ kind }) => kind), [...kinds.split(" "), "ServiceMonitor", "PrometheusRule"])
     assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
     assert.include(output, `TRUSTED_PROXIES: ""`)
     assert.include(output, `ENVIRONMENT: ${overlay}`)

@@ -9,9 +9,7 @@ import { sendBytes } from "../support/Sockets.ts"
 
 const noLocalDecisions = "petstore_rate_limit_fallback_decisions_total 0\n"
 
-const skip = !Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined
-
-describe.skipIf(skip)("Processes on one Redis", () => {
+describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined)("Processes on one Redis", () => {
   it.live("together allow exactly the limit, and share bans, even on a busy machine", () =>
     Effect.gen(function*() {
       const redis = yield* Redis.runStarted()
@@ -32,8 +30,7 @@ describe.skipIf(skip)("Processes on one Redis", () => {
       for (const service of services) assert.include(yield* metricsOf(service), noLocalDecisions)
       // The response to malformed bytes waits for Redis, and the client has already half-closed.
       const port = Number(new URL(first.address).port)
-      const malformed = yield* sendBytes(port, "no HTTP\r\n\r\n", { halfCloses: true })
-      assert.strictEqual(malformed.status, 400)
+      assert.strictEqual((yield* sendBytes(port, "no HTTP\r\n\r\n", { halfCloses: true })).status, 400)
 
       const { id, key } = yield* issue(first, { name: "b", plan: "enterprise", limits: { perMinute: 3, perDay: 100 } })
       const codes = Effect.forEach(others, ({ address }) =>

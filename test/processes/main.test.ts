@@ -107,8 +107,7 @@ describe("The service on the embedded database", () => {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const { key } = yield* issue(service)
       service.process.stderr?.pause()
-      const statuses = yield* Load.list([service], key, 32, 20_000)
-      assert.strictEqual(statuses.get(200), 20_000)
+      assert.strictEqual((yield* Load.list([service], key, 32, 20_000)).get(200), 20_000)
       const [, dropped] = /^petstore_log_lines_dropped_total(?:\{.*\})? (\d+)$/m.exec(yield* metricsOf(service)) ?? []
       service.process.kill("SIGTERM")
       assert.deepStrictEqual(yield* Effect.promise(() => once(service.process, "exit")), [0, null])

@@ -63,9 +63,8 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
 const makeTexts = Effect.gen(function*() {
   const limits = { REDIS_URL: (yield* Redis.runStarted()).url, REDIS_TIMEOUT_MS: "10000" }
   const database = { DATABASE_URL: yield* temporaryDatabaseUrl, DATABASE_MAX_CONNECTIONS: "7" }
-  const shared = { ...limits, ...database, BUILD_REVISION: "79d1fb3" }
   return [
-    yield* metricsAfterRequests(shared, "redis_duration_seconds"),
+    yield* metricsAfterRequests({ ...limits, ...database, BUILD_REVISION: "79d1fb3" }, "redis_duration_seconds"),
     yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory, ACCESS_LOG: "false" }, "write_duration_seconds")
   ]
 })

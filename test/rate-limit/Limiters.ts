@@ -9,11 +9,10 @@ import { untilTrue } from "../support/Process.ts"
 export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT_MS = "250") {
   const registry = new Map()
   const log: Array<string> = []
-  const logger = Logger.make(({ message }) => void log.push(String(message)))
   const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layer)).pipe(
     Effect.provideService(Metric.MetricRegistry, registry),
     Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown({ REDIS_URL, REDIS_TIMEOUT_MS })),
-    Effect.provide(Logger.layer([logger])),
+    Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))])),
     Effect.map(Context.get(RateLimiter)),
     Effect.orDie
   )

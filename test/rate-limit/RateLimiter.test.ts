@@ -124,8 +124,7 @@ it.effect("Once a reply of Redis is late, a limiter counts requests in flight it
     yield* TestClock.adjust("125 millis")
     assert.isTrue((yield* Fiber.join(first)).allowed)
     for (const reply of replies) reply()
-    const others = [second, yield* charge]
-    for (const each of others) assert.isFalse((yield* Fiber.join(each)).allowed)
+    for (const each of [second, yield* charge]) assert.isFalse((yield* Fiber.join(each)).allowed)
     assert.strictEqual(yield* roundTrips, before + 2)
     for (let i = 2; i <= 5; i++) {
       yield* TestClock.adjust("250 millis")
@@ -149,8 +148,7 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* TestClock.adjust("1 second")
       const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
       yield* untilTrue(Effect.map(saved, ({ length }) => length > 0), "the counts are saved")
-      const rows = yield* saved
-      assert.deepStrictEqual(rows.map(({ caller }) => caller), ["key:banned", "key:counted"])
+      assert.deepStrictEqual((yield* saved).map(({ caller }) => caller), ["key:banned", "key:counted"])
       const both = ({ peek }: RateLimiter["Service"]) =>
         Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
       const restored = yield* both(yield* newProcess)

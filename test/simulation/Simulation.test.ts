@@ -62,8 +62,7 @@ const simulate = async (seed: number) => {
     running++
     const startedAt = world.now
     const context = Context.add(shared, Clock.Clock, process.clock)
-    const untraced = Effect.withTracerEnabled(effect, false)
-    Effect.runFork(Effect.provideContext(untraced, context)).addObserver((exit) => {
+    Effect.runFork(Effect.provideContext(Effect.withTracerEnabled(effect, false), context)).addObserver((exit) => {
       running--
       ends.push(`${world.now} ${name} ${exit._tag}`)
       check(world.now - startedAt <= wait + process.paused + 0.001, () => `${name} took ${world.now - startedAt} ms`)

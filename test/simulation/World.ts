@@ -95,11 +95,10 @@ export const makeNetwork = (world: World) => {
   const send = <A>(from: Process, serve: Receive<Receive<A>>, onReply: Receive<A>, onFailure: Run): void => {
     const fault = world.chance(state.faults) && world.pick(["late", "request lost", "reply lost", "doubled"])
     const delay = (): number => world.between(0.1, 5) + (fault === "late" ? world.between(0, 4_000) : 0)
-    const reply = (value: A) => void (fault !== "reply lost" && from.after(delay(), () => onReply(value)))
     const arrive = (): void => {
       if (world.now < state.downUntil) from.after(delay(), onFailure)
       else if (world.now < state.frozenUntil) world.at(state.frozenUntil, arrive)
-      else serve(reply)
+      else serve((value) => void (fault !== "reply lost" && from.after(delay(), () => onReply(value))))
     }
     if (fault !== "request lost") world.at(world.now + delay(), arrive)
     if (fault === "doubled") world.at(world.now + world.between(0, 4_000), arrive)

@@ -20,9 +20,8 @@ export const runCommand = (env: Environment, args: ReadonlyArray<string>, input 
       stdin: Stream.make(new TextEncoder().encode(input)),
       stdout: () => Sink.forEach((text) => Effect.sync(() => write("stdout", "")(text)))
     })
-    const own = { ...console, log: write("stdout"), error: write("stderr") }
     const exit = yield* Command.runWith(command, { version: "1.0.0" })(args).pipe(
-      Effect.provideService(Console.Console, own),
+      Effect.provideService(Console.Console, { ...console, log: write("stdout"), error: write("stderr") }),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
       Effect.provideService(TerminalCapabilities.TerminalCapabilities, noTerminal),
       Effect.provide(Layer.mergeAll(NodeServices.layer, stdio, layerErrorPresenter)),

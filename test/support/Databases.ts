@@ -66,8 +66,7 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
 
 /** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
 const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
-  const startupParameters = { synchronous_commit: "off" }
-  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters })
+  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
 }))
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined

@@ -16,32 +16,25 @@ export const documents: ReadonlyArray<string> = [
 
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 
-export interface CodeBlock {
-  readonly language: string
-  readonly code: string
-  /** The number of its first line in the page. */
-  readonly line: number
-  /** The block after it, if no text stands between them. It is the output of this block. */
-  readonly output: CodeBlock | undefined
-  /** The reason why no test runs it, from a comment `<!-- not run: … -->` before it. */
-  readonly notRun: string | undefined
-}
+export type CodeBlock = ReturnType<typeof codeBlocks>[number]
 
-export const codeBlocks = (text: string): ReadonlyArray<CodeBlock> => {
-  const fence = /^(?: *<!-- not run: ([^>]*?) -->\n\n?)?( *)```(\w*)\n(.*?)^\2```$/gms
-  const blocks: Array<CodeBlock> = []
-  let next: { readonly start: number; readonly block: CodeBlock } | undefined
-  for (const match of [...text.matchAll(fence)].toReversed()) {
-    const { 0: whole, 1: notRun, 2: indent = "", 3: language = "", 4: lines = "", index } = match
-    const isAdjacent = next !== undefined && text.slice(index + whole.length, next.start).trim() === ""
-    const output = isAdjacent && /^(json|http)$/.test(next?.block.language ?? "") ? next?.block : undefined
-    const code = lines.replaceAll(new RegExp(`^${indent}`, "gm"), "")
-    const line = text.slice(0, index + whole.indexOf("```")).split("\n").length + 1
-    const block = { language, code, line, output, notRun }
-    blocks.unshift(block)
-    next = { start: index, block }
-  }
-  return blocks
+/** Returns the code blocks of a text. `output` is the block of JSON or HTTP that follows without text in between. */
+export const codeBlocks = (text: string) => {
+  const fence =
+    /^(?: *<!-- not run: ([^>]*?) -->\n\n?)?( *)```(\w*)\n(.*?)^\2```$(?:(?=\s*```(json|http)\n(.*?)^ *```$)|)/gms
+  return [...text.matchAll(fence)].map((match) => {
+    const { 0: whole, 1: notRun, 2: indent = "", 3: language = "", 4: lines = "", 5: kind, 6: next = "", index } = match
+    const outdent = (block: string) => block.replaceAll(new RegExp(`^${indent}`, "gm"), "")
+    return {
+      language,
+      code: outdent(lines),
+      /** The number of its first line in the page. */
+      line: text.slice(0, index + whole.indexOf("```")).split("\n").length + 1,
+      output: kind === undefined ? undefined : { language: kind, code: outdent(next) },
+      /** The reason why no test runs it, from a comment `<!-- not run: … -->` before it. */
+      notRun
+    }
+  })
 }
 
 /** Returns the anchors of the headings of a text, as GitHub makes them. */

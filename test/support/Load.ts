@@ -45,8 +45,7 @@ export const run = Effect.fnUntraced(function*(address: string, key: string, cal
   const reads = ["/v1/pets/1", "/v1/pets?limit=5", "/v1/pets?limit=3&cursor=MQ"]
   const caller = Effect.fnUntraced(function*(index: number) {
     for (let i = index; !state.stopped; i++) {
-      const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
-      const outcome = yield* request(address, key, path)
+      const outcome = yield* request(address, key, i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length])
       outcomes.push(outcome)
       // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
@@ -57,10 +56,7 @@ export const run = Effect.fnUntraced(function*(address: string, key: string, cal
   return {
     outcomes,
     /** Waits until `count` more requests have ended. */
-    untilMore: (count: number) => {
-      const expected = outcomes.length + count
-      return until(() => outcomes.length >= expected)
-    },
+    untilMore: (count: number, before = outcomes.length) => until(() => outcomes.length >= before + count),
     /** Waits until a create that is sent from now on has succeeded. */
     untilCreated: Effect.suspend(() => {
       const from = performance.now()

@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { temporaryDirectory } from "./Temporary.ts"
 
-type Environment = Readonly<Record<string, string>>
+export type Environment = Readonly<Record<string, string>>
 
 /** Runs a program with `input`, and returns its output. Its environment is that of the tests, and `env`. */
 export const run = (cwd: string, program: string, args: ReadonlyArray<string>, env: Environment = {}, input = "") =>

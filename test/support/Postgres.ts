@@ -50,8 +50,6 @@ const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgre
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
 type Tls = Readonly<{ certificate: Certificate; clientAuthority?: Certificate; access?: ReadonlyArray<string> }>
 
-type Settings = Readonly<Record<string, string>>
-
 const tlsSettings = (directory: string, { access = [], certificate, clientAuthority }: Tls) => {
   // The server requires to own its private key.
   const give = (source: string, name: string): string => {
@@ -75,7 +73,7 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
 export const runWithTls = (tls: Tls) => run({}, undefined, tls)
 
 /** Starts a server with `settings`. With `primaryPort` it is an asynchronous standby of the server on that port. */
-export const run = Effect.fnUntraced(function*(settings: Settings = {}, primaryPort?: number, tls?: Tls) {
+export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
   const directory = yield* temporaryDirectory
   const data = join(directory, "data")
@@ -96,8 +94,7 @@ export const run = Effect.fnUntraced(function*(settings: Settings = {}, primaryP
   const admin = queryOn(url)
 
   const start = Effect.gen(function*() {
-    const args = ["-D", data, ...options]
-    server = spawn(join(bin ?? "", "postgres"), args, { ...user, cwd: directory, stdio: "ignore" })
+    server = spawn(join(bin ?? "", "postgres"), ["-D", data, ...options], { ...user, cwd: directory, stdio: "ignore" })
     yield* Effect.eventually(Effect.andThen(Effect.sleep("20 millis"), admin((sql) => sql`SELECT 1`)))
   })
   const signal = (name: NodeJS.Signals) =>

@@ -1,5 +1,5 @@
 /** Runs the service and other programs as processes, and sends requests to them. */
-import { Data, Effect } from "effect"
+import { Effect } from "effect"
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process"
 import { once } from "node:events"
 import { createServer, type RequestListener } from "node:http"
@@ -16,9 +16,6 @@ export const compileCache = {
 
 /** The admin token of services, unless their settings have another one. */
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
-
-/** A process that ended: its exit code, or the signal that killed it, and its log. */
-class Exited extends Data.TaggedError("Exited")<{ readonly code: unknown; readonly stderr: string }> {}
 
 /** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
 export const start = Effect.fnUntraced(function*(
@@ -39,7 +36,7 @@ export const start = Effect.fnUntraced(function*(
   })
   const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+)[,;]`).exec(stderr)?.[1] ?? ""
   yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("console") !== "", 60)
-  if (!isRunning) return yield* new Exited({ code: yield* Effect.promise(() => exit), stderr })
+  if (!isRunning) return yield* Effect.fail({ code: yield* Effect.promise(() => exit), stderr })
   const [address, management] = [urlOf("Listening"), urlOf("console")]
   return { process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit }
 })

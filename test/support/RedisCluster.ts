@@ -37,10 +37,9 @@ export const run = Effect.gen(function*() {
       `--cluster-enabled yes --cluster-config-file nodes.conf --cluster-port ${busPort} --repl-diskless-sync-delay 0 ` +
       `--cluster-node-timeout ${failureTimeoutMs} --cluster-require-full-coverage no`
     const files = { "nodes.conf": lines.join("\n") }
-    const server = Redis.run({ port, files, arguments: [...settings.split(" "), ...user] })
+    const server = Redis.runStarted({ port, files, arguments: [...settings.split(" "), ...user] })
     return Effect.map(server, (server): Node => ({ ...server, id: idOf(index) }))
-  })
-  yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
+  }, { concurrency: "unbounded" })
   for (const { port } of nodes) yield* untilReply(Redis.command(port, "CLUSTER", "INFO"), "cluster_state:ok")
   const replicas = nodes.slice(3)
   for (const { port } of replicas) yield* untilReply(Redis.command(port, "INFO", "replication"), "link_status:up")

@@ -3,9 +3,6 @@ import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect
 import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import type { AuditLog } from "../../src/api-keys/AuditLog.ts"
-import type { KeyUsage } from "../../src/api-keys/KeyUsage.ts"
-import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import type { NewKey } from "../../src/api/KeySchemas.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/PortMiddleware.ts"
@@ -49,7 +46,7 @@ export class Service extends Context.Service<Service, Effect.Success<typeof make
 
 /** Runs the service on `store`, which may have another `RateLimiter`, on a free port. Its log goes to `loggers`. */
 export const service = <E>(
-  store: Layer.Layer<PetRepository | ApiKeys | AuditLog | KeyUsage | KeyVerifier | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<PetRepository | Layer.Success<typeof ApiKeys.layerMemory> | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
   { draining = GracefulShutdown.layer, loggers = [] }: {
     readonly draining?: Layer.Layer<GracefulShutdown>

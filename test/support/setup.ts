@@ -11,15 +11,12 @@ export const browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/
 
 export const haproxy = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].find(existsSync)
 
-/** Only root can mount the small disk that a test fills. */
-export const mayMount = process.getuid?.() === 0
-
 /** The suites, whether this machine can run them, and what enables them. */
 const suites: ReadonlyArray<readonly [name: string, canRun: boolean, enabledBy: string]> = [
   ["PostgreSQL", process.env.TEST_DATABASE_URL !== undefined, "TEST_DATABASE_URL=postgres://user@host/database"],
   ["the explorer page and the console", browser !== undefined, "apt-get install chromium"],
   ["replacement of processes behind a balancer", haproxy !== undefined, "apt-get install haproxy"],
-  ["a full disk", mayMount, "root, who can mount a small one"],
+  ["a full disk", process.getuid?.() === 0, "root, who can mount a small one"],
   ["faults of PostgreSQL", Postgres.isInstalled, "apt-get install postgresql"],
   ["suites behind PgBouncer", PgBouncer.isInstalled, "apt-get install pgbouncer"],
   ["suites on Redis", Redis.isInstalled, "apt-get install redis-server libfaketime"],

@@ -66,7 +66,6 @@ describe("TestService", () => {
 
   it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
     let current = Redacted.make("psk_none")
-    const apiKey = Effect.sync(() => current)
     return Effect.gen(function*() {
       const [client, service, keys] = [yield* PetstoreClient, yield* TestService, yield* ApiKeys]
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
@@ -75,7 +74,7 @@ describe("TestService", () => {
       yield* client.list()
       yield* service.revokeKey
       assert.isNotNull((yield* keys.find(issued.id)).revokedAt)
-    }).pipe(Effect.provide(layerTest({ ...never, apiKey })))
+    }).pipe(Effect.provide(layerTest({ ...never, apiKey: Effect.sync(() => current) })))
   })
 
   it.effect("loses responses, and the default retries still create only one pet", () =>
@@ -111,10 +110,9 @@ describe("TestService", () => {
 })
 
 it.effect("layerTest uses the layers that replace its own", () => {
-  const none = { perMinute: 0, perDay: 0 }
   const zero = Effect.map(
     RateLimiter,
-    (own) => RateLimiter.of({ ...own, charge: (caller) => own.charge(caller, none) })
+    (own) => RateLimiter.of({ ...own, charge: (caller) => own.charge(caller, { perMinute: 0, perDay: 0 }) })
   )
   const rateLimiter = Layer.provide(Layer.effect(RateLimiter, zero), RateLimiter.layerMemory)
   return Effect.gen(function*() {
