@@ -12,7 +12,7 @@ export type Fault = "slow" | "refusing" | "hanging" | "severed"
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { fault: undefined as Fault | undefined, refused: 0 }
+  const state = { fault: undefined as Fault | undefined, refused: 0, forwarded: 0 }
   const closeAll = () => sockets.forEach((socket) => socket.destroy())
   const server = createServer((client) => {
     if (state.fault === "refusing" || state.fault === "severed") {
@@ -20,6 +20,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
       client.destroy()
       return
     }
+    state.forwarded++
     const upstream = connect(target, "127.0.0.1")
     let isHung = false
     /** The replies so far, one after another: none overtakes another. */
@@ -51,6 +52,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
       state.fault = fault
       if (fault === "refusing") closeAll()
     },
-    refused: (): number => state.refused
+    refused: (): number => state.refused,
+    forwarded: (): number => state.forwarded
   }
 })
