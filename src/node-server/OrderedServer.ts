@@ -45,10 +45,7 @@ export class Request extends IncomingMessage {
   override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
-    if (chunk === null) {
-      if (this.onComplete === undefined) readToEnd.set(this.socket, this.socket.bytesRead)
-      else this.onComplete()
-    }
+    if (chunk === null) this.onComplete?.()
     if (chunk === null || size > maxBodyBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
       this.#bytes = empty
@@ -89,8 +86,8 @@ export class Request extends IncomingMessage {
 /** Each connection's latest request. Removed when the response is sent, unless the request's body is incomplete. */
 const latestRequests = new WeakMap<Socket, Request>()
 
-/** `socket.bytesRead` at the end of each connection's latest request. */
-const readToEnd = new WeakMap<Socket, number>()
+/** The total size of a connection's `Upgrade` requests, if the connection has received nothing else. */
+const upgradeBytes = new WeakMap<Socket, number>()
 
 let sends: Array<() => void> = []
 
@@ -146,7 +143,8 @@ class Response extends ServerResponse<Request> {
 
   /**
    * For a request with `Upgrade` (ignored, RFC 9110 §7.8), Node's parser drops the bytes that follow in the same read.
-   * Closes the connection after the response, unless `socket.bytesRead` shows that no bytes followed.
+   * Closes the connection after the response, unless `socket.bytesRead` shows that no bytes followed: the connection
+   * has received only `Upgrade` requests, and `bytesRead` is their total size.
    */
   keepAliveUnlessDropped(): void {
     const { shouldKeepAlive } = this
@@ -156,9 +154,9 @@ class Response extends ServerResponse<Request> {
       const fields = rawHeaders.reduce((size, text) => size + text.length + ": ".length, 0)
       const body = headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : NaN
       const size = `${method} ${url} HTTP/1.1\r\n\r\n`.length + fields + body
-      const readTo = (readToEnd.get(socket) ?? 0) + size
+      const readTo = (upgradeBytes.get(socket) ?? 0) + size
       if (socket.bytesRead !== readTo) return
-      readToEnd.set(socket, readTo)
+      upgradeBytes.set(socket, readTo)
       this.shouldKeepAlive = shouldKeepAlive
     }
   }

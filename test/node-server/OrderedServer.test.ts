@@ -57,11 +57,7 @@ layer(service(slowStore))("A connection", (it) => {
   const upgrades = [upgrade, `${add}{"name":"Rex","categoryId":1}`, upgraded("GET /v1/pets", "KEY")]
   it.effect.each<readonly [string, parts: ReadonlyArray<string>, responses: number]>([
     ["serves a client that has two requests under way, however many bytes it sends", Array(20).fill(two), 2],
-    [
-      "stays open if requests ask for an upgrade, as those of Java's HttpClient do",
-      [find, ...upgrades, find, upgrade],
-      1
-    ]
+    ["stays open if each request asks for an upgrade, as those of Java's HttpClient do", [...upgrades, ...upgrades], 1]
   ])("%s", ([, parts, responses]) =>
     Effect.gen(function*() {
       const { port, unlimitedKey } = yield* Service
@@ -75,6 +71,17 @@ layer(service(slowStore))("A connection", (it) => {
         yield* until(() => count() === responses * (index + 1) || socket.closed)
       }
       assert.strictEqual(count(), responses * parts.length)
+    }))
+
+  it.effect("is closed after a request with an upgrade behind one without, however its bytes are split", () =>
+    Effect.gen(function*() {
+      const { port } = yield* Service
+      const [socket = assert.fail()] = yield* openConnections(port, 1, {})
+      socket.resume().write(get + upgrade.slice(0, 10))
+      yield* until(() => socket.bytesRead > 0)
+      // As many bytes arrive too late as arrived too early, so the number of bytes alone does not show them.
+      socket.write(upgrade.slice(10) + get.slice(0, 10))
+      yield* until(() => socket.closed, 5)
     }))
 
   it.effect("is closed after an error of a request with a malformed body, with exactly one response", () =>
