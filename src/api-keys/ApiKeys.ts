@@ -35,6 +35,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
+  /** Takes effect at once in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>

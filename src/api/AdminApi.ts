@@ -8,6 +8,7 @@ import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
+/** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: { adminToken: HttpApiSecurity.bearer },

@@ -68,6 +68,7 @@ export const AuditQuery = Schema.Struct({
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
+/** `next` is the query for the next page. The last page has none. */
 export const AuditPage = Schema.Struct({ entries: Schema.Array(AuditEntry), next: Schema.optionalKey(AuditQuery) })
   .annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}

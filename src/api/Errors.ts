@@ -100,7 +100,9 @@ export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey"
 export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey") {}
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
+/** 403: the admin token can only read (`ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
+/** 404: no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
@@ -113,11 +115,13 @@ export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("
 export class ExpectationFailed extends declareError<ExpectationFailed>()("ExpectationFailed") {}
 export class MisdirectedRequest extends declareError<MisdirectedRequest>()("MisdirectedRequest") {}
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
+/** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
 /** 429: the API key kept sending requests after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
+/** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
 /** 503: overload, a database failure, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}

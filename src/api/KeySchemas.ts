@@ -162,6 +162,7 @@ export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.o
   .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
+/** `next` is the query for the next page. The last page has none. */
 export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Schema.optionalKey(KeysQuery) })
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}

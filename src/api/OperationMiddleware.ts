@@ -33,6 +33,7 @@ const invalidErrors = [
   Errors.errorResponse(Errors.ExpectationFailed)
 ] as const
 
+/** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
@@ -55,10 +56,12 @@ export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petst
   ]
 }) {}
 
+/** Fails with 503 if too many operations run at once. */
 export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit>()("petstore/api/ConcurrencyLimit", {
   error: Errors.serviceUnavailable
 }) {}
 
+/** Fails with 410 after the sunset date of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}

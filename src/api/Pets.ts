@@ -32,6 +32,7 @@ export const Pet = Schema.Struct({
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
+/** `isReplay` is true if an earlier request with the same idempotency key created the pet. */
 export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).annotate({
   description: "The created pet, with its id."
 })
@@ -78,6 +79,7 @@ export const ListQuery = Schema.Struct({
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
+/** `next` is the query for the next page. The last page has none. */
 export const PetsPage = Schema.Struct({ pets: Pets, next: Schema.optionalKey(ListQuery) })
   .annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}

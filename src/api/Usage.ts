@@ -13,6 +13,7 @@ const counts = {
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
+/** Counts by minute (the last 60) and hour (up to 720), oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)

@@ -101,6 +101,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
         const [key] = (yield* list({ secretHash }, options)).keys
         return key?.secret === undefined ? Option.none() : Option.some({ ...key, secret: key.secret })
       }),
+    /** Gets a key with its remaining requests, its ban, and the former secrets in their grace period. */
     get: (id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, ErrorOf<"showKey">> =>
       call("get", api.showKey({ params: { id } }), options, ofKey(id)),
     /**
@@ -139,6 +140,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       const payload = { gracePeriodSeconds: Duration.toSeconds(options.gracePeriod ?? 0) }
       return call("rotate", api.rotateKey({ ...changeOf(id, options), payload }), options, ofKey(id))
     },
+    /** Ends the grace periods of all former secrets, so that only the current secret of the key works. */
     endFormerSecrets: (id: string, options?: ChangeOptions): Effect.Effect<void, ErrorOf<"endFormerSecrets">> =>
       call("endFormerSecrets", api.endFormerSecrets(changeOf(id, options)), options, ofKey(id)),
     /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
@@ -147,6 +149,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     unban: (id: string, options?: CallOptions): Effect.Effect<void, ErrorOf<"unbanKey">> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),
     audit,
+    /** Streams all matching audit entries, newest first, and requests each page only when the stream needs it. */
     auditAll: (
       query: StreamQuery<AuditQuery> = {},
       options?: CallOptions

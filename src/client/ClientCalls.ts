@@ -18,6 +18,7 @@ export type OperationError<Api, Name extends string> = Api extends HttpApi.HttpA
 export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
+  /** The `X-Request-Id` of the response. */
   readonly requestId: string | undefined
   /** `undefined` if the response has no rate-limit headers of the API key. */
   readonly rateLimit: RateLimitState | undefined

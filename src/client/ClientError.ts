@@ -26,6 +26,7 @@ export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 /** A failure other than the API's declared errors. An endpoint of your own `HttpApi` that fails with it returns 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
+  /** The `X-Request-Id` of the response. */
   requestId: Schema.optionalKey(Schema.String),
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {

@@ -40,6 +40,7 @@ export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): 
 }
 
 export class PetRepository extends Context.Service<PetRepository, {
+  /** Returns pets by ascending id. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**
