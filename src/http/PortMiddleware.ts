@@ -52,9 +52,9 @@ export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead)
     // For an unknown method, Node does not report the path, so `allow` lists the methods of all paths.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
-    const notAllowed = new MethodNotAllowed({ message: `${error.message} Use one of ${allow}.` })
+    const message = `${error.message} Use one of ${allow}.`
     const response = error.status === 405
-      ? ErrorResponses.make(context, notAllowed, { connection: "close", allow })
+      ? ErrorResponses.make(context, new MethodNotAllowed({ message }), { connection: "close", allow })
       : ErrorResponses.make(context, error, { connection: "close" })
     return hooks.finish(head, context, response)
   })
