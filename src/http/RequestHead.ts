@@ -52,11 +52,15 @@ export const headError = (
 ): Errors.ApiError | undefined => {
   // Reject a path with `;` or `#`, because the router would read the rest as the query.
   if (/^[^?]*[;#]/.test(url)) return badPath
+  const error = isNodeRequest(source) ? nodeHeadError(source, isAllowedHost) : undefined
+  if (error !== undefined) return error
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt)
   // Reject a trailing slash, because the router would read it as an empty parameter.
-  if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
-  if (!isNodeRequest(source)) return undefined
+  return /^[^?]+\/(?:\?|$)/.test(url) ? missingPath(url, routesAt) : undefined
+}
+
+const nodeHeadError = (source: NodeRequest, isAllowedHost?: (name: string) => boolean): Errors.ApiError | undefined => {
   const { headers, httpVersion, rawHeaders } = source
   if (rawHeaders.length > 2 * Errors.requestLimits.headerFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.

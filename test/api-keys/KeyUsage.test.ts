@@ -84,7 +84,8 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       yield* TestClock.setTime(start + now * minuteMs)
       count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
       count(usage, "b", { allowed: 30, banned: 20 }, now - 1)
-      count(usage, "c", { allowed: 90, rejected: 20 }, now - 60)
+      count(usage, "c", { rejected: 20 }, now - 60)
+      count(usage, "c", { allowed: 90 }, now - 23 * 60)
       count(usage, "d", { allowed: 990 }, now - 24 * 60)
       const b = { keyId: "b", allowed: 30, rejected: 0, banned: 20 }
       const c = { keyId: "c", allowed: 90, rejected: 20, banned: 0 }

@@ -59,7 +59,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "200": [
     ["a success in HTTP/1.0", message("GET /v1/pets HTTP/1.0", ["KEY"])],
     ["a target in absolute form", request("GET http://localhost/v1/pets")],
-    ["HEAD", request("HEAD /v1/pets"), { "content-length": "2" }],
+    ["HEAD", request("HEAD /v1/pets"), { "content-length": "2", ...chargedToKey }],
     ["parameters that the service does not know", request("GET /v1/pets?Limit=0&status[]=none")],
     ["an ignored upgrade", request("GET /v1/pets", ["Connection: Upgrade", "Upgrade: websocket", "KEY"])],
     ["the OpenAPI document", request("GET /openapi.json", [])],
@@ -294,6 +294,8 @@ describe("ApiServer", () => {
       assertError(rejected, 429, "rate_limit_exceeded")
       assert.strictEqual(rejected.headers.get("connection"), "close")
       assert.strictEqual((yield* send(shop)).status, 204)
+      // Without `Access-Control-Request-Method`, it is no preflight.
+      assert.strictEqual((yield* call("/v1/pets", { method: "OPTIONS", headers: { origin: shop } })).status, 429)
     }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: shop }))))
 })
 

@@ -75,6 +75,7 @@ describe("A slot", () => {
       yield* TestClock.adjust("1 second")
       const { headers, status } = yield* Fiber.join(waiting)
       assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
+      assert.include(headers["ratelimit-policy"], "q=2000000000", "the limits of the key")
       const next = yield* get("")
       yield* Fiber.interrupt(busy ?? assert.fail())
       assert.strictEqual((yield* Fiber.join(next)).status, 200)

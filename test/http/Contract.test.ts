@@ -74,6 +74,7 @@ const integers: ReadonlyArray<readonly [sent: string, returned: string]> = [
 ]
 
 const unknownFields = [
+  `"id":null,"Status":"sold"`,
   `"x":{"name":1},"y":[{"name":1},{"name":":"}]`,
   `"{\\"name\\":\\\\":1,"x":"\\"}{"`,
   `"x":${"[".repeat(999)}${"]".repeat(999)}`
@@ -165,15 +166,17 @@ describeOnEach(services, "The contract", (it) => {
       }
     }))
 
-  it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
+  it.effect("stores any name of up to 1,000 characters, ignores unknown fields, and lists 20 pets by default", () =>
     Effect.gen(function*() {
-      const { post } = yield* newClient
+      const { get, post } = yield* newClient
       for (const name of validNames) {
         for (const unknown of unknownFields) {
           const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)
-          assert.deepStrictEqual([status, JSON.parse(text).name], [201, name])
+          const created = JSON.parse(text)
+          assert.deepStrictEqual([status, created], [201, { id: created.id, name, categoryId: 1 }])
         }
       }
+      assert.lengthOf(JSON.parse((yield* get("/v1/pets")).text), 20)
     }))
 })
 

@@ -51,6 +51,7 @@ describe("Rate limits", () => {
       const banned = yield* call("/v1/pets", { key })
       const kept = "The API key is temporarily banned for continued requests after 429 responses. Retry in 20 seconds."
       assertError(banned, 429, "api_key_banned", kept)
+      assert.include(limitsOf(banned), { remaining: "0", reset: "1151", retryAfter: "20" })
       assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=20, "day";r=880;t=86270`)
     }).pipe(Effect.provide(service(memory))))
 

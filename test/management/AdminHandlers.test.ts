@@ -47,7 +47,7 @@ const invalidQueries = {
   usage: "by=plan window=week limit=101"
 }
 
-it.effect("A ban stays if its lifting cannot be recorded", () => {
+it.effect("A ban stays if its lifting cannot be recorded, and after a change of the plan", () => {
   const failing = Effect.map(AuditLog, (audit): AuditLog["Service"] => {
     const fail = () => Effect.fail(new ServiceUnavailable())
     return { ...audit, append: (action, ...entry) => action === "unban" ? fail() : audit.append(action, ...entry) }
@@ -57,6 +57,7 @@ it.effect("A ban stays if its lifting cannot be recorded", () => {
     const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits: ownLimits })
     yield* Effect.replicateEffect(listPets(key), 5)
     assert.strictEqual((yield* Effect.flip(client.unban(id)))._tag, "ServiceUnavailable")
+    yield* client.update(id, { plan: "pro" })
     assert.isNotNull((yield* client.get(id)).ban)
   }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(AuditLog, failing), memory))))
 })
@@ -81,6 +82,9 @@ describeOnEach(servers, "Key operations", (it) => {
       assert.deepStrictEqual(yield* limits, [429, "0", policy(2, 9)])
       yield* client.update(id, { limits: { perMinute: 3, perDay: 9 } })
       assert.deepStrictEqual(yield* limits, [200, "0", policy(3, 9)])
+      // With both windows used up, the wait is for the day.
+      yield* client.update(id, { limits: { perMinute: 3, perDay: 3 } })
+      assert.isAbove(Number((yield* listPets(key)).headers.get("retry-after")), 60)
     }))
 
   it.effect("are in both logs, with the operator and without secrets, as is a ban, and requests are counted", () =>
@@ -192,7 +196,8 @@ describeOnEach(servers, "Key operations", (it) => {
         const { status, text } = yield* listPets(key)
         assert.deepStrictEqual([status, JSON.parse(text).code], [401, "invalid_api_key"])
         assert.notMatch(text, /key_|127\.0/)
-        assert.deepInclude(lines.at(-1), { message: "request", keyId: id, rejection: reason, address: "127.0.0.1" })
+        const fields = { keyId: id, error: "invalid_api_key", rejection: reason, address: "127.0.0.1" }
+        assert.deepInclude(lines.at(-1), { message: "request", ...fields })
       }
       assert.deepStrictEqual(yield* counts, before.map((count) => count + 1))
     }))
@@ -214,6 +219,8 @@ describeOnEach(servers, "Key operations", (it) => {
       const { headers } = yield* admin("GET", `/keys?limit=2&${filter}`)
       for (const parameter of filter.split("&")) assert.include(headers.get("link"), parameter)
       assert.strictEqual((yield* client.get(issued[2]?.id ?? "")).counting, "own")
+      yield* Effect.replicateEffect(issue("more"), 21)
+      for (const path of ["/keys", "/audit"]) assert.lengthOf((yield* admin("GET", path)).body, 20)
     }))
 
   it.effect("reject an invalid query or change with 400, and name its parameter or fields", () =>

@@ -105,6 +105,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
       const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
       assert.includeMembers(keyIds, [id, banned])
+      assert.lengthOf(yield* json("log --limit 2"), 2)
       const rotations = yield* json("log --operator admin --action rotate")
       assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
       assert.deepStrictEqual(yield* json("log --operator bob"), [])
@@ -190,7 +191,10 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "\x03"), 130)
       assert.match(yield* text(`show ${id}`), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
       assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stops working now/, "n\r"), 1)
-      assert.strictEqual(yield* ask(`rotate ${id} --grace 1`, /not be shown again/, ""), 0)
+      assert.match(yield* text(`list --search ${id}`), / a\uFFFDb\n$/)
+      for (const flags of ["--grace 1", "--yes"]) {
+        assert.strictEqual(yield* ask(`rotate ${id} ${flags}`, /not be shown again/, ""), 0)
+      }
       assert.strictEqual(yield* ask(`revoke ${id} --yes`, /revoked/, ""), 0)
       assert.strictEqual(yield* ask("whose", /Secret/, `${withChecksum("0".repeat(32))}\r`), 1)
     }))

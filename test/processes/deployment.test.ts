@@ -115,11 +115,12 @@ describe("Files for operators", () => {
   it.each<readonly [file: string, ...lines: ReadonlyArray<string>]>([
     [`${base}/petstore.yaml`, "memory: 768Mi", "maxUnavailable: 0, maxSurge: 1", "preStop: { sleep: { seconds: 5 } }"],
     [`${base}/petstore.yaml`, "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3"],
-    [`${base}/petstore.yaml`, "readOnlyRootFilesystem: true"],
+    [`${base}/petstore.yaml`, "readOnlyRootFilesystem: true", "name: petstore, optional: true, key: ADMIN_TOKENS"],
     [`${base}/availability.yaml`, "maxUnavailable: 1"],
-    ["deploy/compose.yaml", "read_only: true", "subnet: 192.168.213.0/24"],
+    ["deploy/compose.yaml", "read_only: true", "subnet: 192.168.213.0/24", "ADMIN_TOKENS: $"],
     ["deploy/compose.yaml", "image: postgres:17\n", "image: valkey/valkey:8\n"],
     ["Dockerfile", "\nUSER node\n"],
+    ["deploy/petstore", "\nDATA_DIR=/var/lib/petstore exec ", "env-file=/etc/petstore.env /opt/petstore/dist/cli.js "],
     [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]
   ])("keep what the pages promise: %s", (file, ...lines) => {
     for (const line of lines) assert.include(readPage(file).replaceAll(/^ +/gm, ""), line)

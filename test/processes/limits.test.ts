@@ -1,13 +1,22 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { runCommand } from "../support/CommandRun.ts"
 import { temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
-import { issue, metricsOf, runProgram, send, sendAdmin, start, until, untilCounting } from "../support/Process.ts"
+import { adminToken, issue, metricsOf, type Running, runProgram, send, start, until } from "../support/Process.ts"
+import { untilCounting } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 import { sendBytes } from "../support/Sockets.ts"
 
 const noLocalDecisions = "petstore_rate_limit_fallback_decisions_total 0\n"
+
+/** Returns what the command prints. */
+const unban = ({ management }: Running, id: string) =>
+  Effect.map(
+    runCommand({ ADMIN_TOKEN: adminToken, PETSTORE_ADMIN_URL: management }, ["keys", "unban", id]),
+    ({ stdout }) => stdout
+  )
 
 describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined)("Processes on one Redis", () => {
   it.live("together allow exactly the limit, and share bans, even on a busy machine", () =>
@@ -37,7 +46,7 @@ describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefine
         Effect.map(send(`${address}/v1/pets`, key), ({ body }): string => body.code))
       yield* Load.list([first], key, 1, 10)
       assert.deepStrictEqual(yield* codes, Array(3).fill("api_key_banned"))
-      yield* sendAdmin(others[0], "DELETE", `/keys/${id}/ban`)
+      assert.match(yield* unban(others[0], id), /^Lifted the ban on \S+ which would have lasted until \S+\n$/)
       assert.include(yield* codes, "rate_limit_exceeded")
     }))
 
@@ -47,7 +56,7 @@ describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefine
       const proxy = yield* Proxy.run(redis.port)
       const REDIS_URL = `redis://127.0.0.1:${proxy.port}`
       const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL })
-      const { key } = yield* issue(service)
+      const { id, key } = yield* issue(service)
       const faults = Effect.gen(function*() {
         yield* untilCounting("shared", service)
         for (const fault of ["slow", "refusing", "hanging"] as const) {
@@ -59,6 +68,7 @@ describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefine
         }
         yield* redis.kill
         yield* untilCounting("fallback", service)
+        assert.include(yield* unban(service, id), "Redis was not used")
         yield* redis.start
         yield* untilCounting("shared", service)
       })

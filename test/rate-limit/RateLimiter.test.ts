@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
@@ -97,6 +97,20 @@ it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys"
     const decisions = yield* Effect.forEach(callers, (caller) => limiter.peek(caller, limits))
     assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
   }).pipe(Effect.provide(RateLimiter.layerMemory)))
+
+it.effect("RateLimiter in memory keeps counts until their windows end, and a ban for an hour after its end", () =>
+  Effect.gen(function*() {
+    const { get, set } = yield* makeStates
+    set("address:a", { minute: { used: 1, resetAt: 60_000 }, day: { used: 1, resetAt: 86_400_000 } })
+    set("key:b", { ban: { seconds: 60, until: 60_000 } })
+    const kept: Array<ReadonlyArray<string>> = []
+    // The times are 60, 62, 1,439 and 1,441 minutes.
+    for (const minutes of [60, 2, 1_377, 2]) {
+      yield* TestClock.adjust(`${minutes} minutes`)
+      kept.push([...Object.keys(get("address:a")), ...Object.keys(get("key:b"))])
+    }
+    assert.deepStrictEqual(kept, [["minute", "day", "ban"], ["minute", "day"], ["minute", "day"], []])
+  }))
 
 it.effect("Once a reply of Redis is late, a limiter counts requests in flight itself, and ignores their replies", () =>
   Effect.gen(function*() {

@@ -87,11 +87,14 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on one Redis", () => {
 
     it.effect("counts in the database that the URL names", () =>
       Effect.gen(function*() {
-        const { url } = yield* Server
+        const { port, url } = yield* Server
         const [one, other] = [yield* Limiters.make(url), yield* Limiters.make(`${url}/1`)]
         yield* Limiters.untilAll("shared", [one, other])
         yield* Effect.replicateEffect(one.charge("key:both", few), 5)
         assert.isTrue((yield* other.charge("key:both", few)).allowed)
+        // Redis deletes the counts a day after the end of their day.
+        const ttl = Number(yield* Redis.command(port, "PTTL", "petstore:limits:key:both"))
+        assert.approximately(ttl, 2 * 86_400_000, 60_000)
       }))
 
     it.effect("starts with one log line, and counts on its own, until Redis responds and accepts its user", () =>
