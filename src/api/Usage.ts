@@ -10,7 +10,7 @@ const counts = {
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
 }
 
-const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
+export const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
 /** Counts by minute (the last 60) and hour (up to 720), oldest first. Intervals without requests are absent. */

@@ -140,6 +140,8 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       const [rotated, rejections] = yield* Effect.partition(rotations, () => rotate, { concurrency: "unbounded" })
       const working = [first, ...rotated].map(({ key }) => key)
       assert.deepStrictEqual([working.length, rejections.length], [5, 2])
+      // Five secrets have 160 random characters, of 62 kinds.
+      assert.isAbove(new Set(working.map((key) => Redacted.value(key).slice(4, 36)).join("")).size, 40)
       assert.include(rejections[0], { code: "conflict", status: 409 })
       assert.include(rejections[0]?.message, "already has 5 secrets that work")
       // The rejected rotation did not shorten or extend a grace period.

@@ -146,6 +146,8 @@ describe("The documents in docs/api", () => {
       for (let i = 0; i < 2; i++) assert.deepInclude(yield* sendAll("Create a pet"), { id: 3 })
       assert.lengthOf(yield* sendAll("List pets"), 3)
 
+      const { text } = yield* admin("GET", "/openapi.json")
+      assert.strictEqual(text, JSON.stringify(files["admin-openapi.json"]))
       const keys = yield* importDocument(files["admin-openapi.json"])
       assert.strictEqual(keys.variables.management_url, "http://127.0.0.1:9090")
       const callAdmin = (path: string, { body, headers, method }: Json) =>

@@ -69,9 +69,10 @@ describe("The entry point of the contract", () => {
     expectTypeOf<Extract<OperationError<typeof PetstoreApi, "listPets" | "getPet">, BodyError>>().toBeNever()
   })
 
-  it("exports each schema that the OpenAPI document names", () => {
-    const names = Object.keys(Http.OpenApi.fromApi(PetstoreApi).components.schemas).filter((name) => name !== "Error")
-    assert.includeMembers(Object.keys(Contract), names)
+  it("exports each schema that the OpenAPI documents name", () => {
+    const documents = [Http.OpenApi.fromApi(PetstoreApi), Http.OpenApi.fromApi(Contract.AdminApi)]
+    const names = documents.flatMap(({ components }) => Object.keys(components.schemas))
+    assert.includeMembers(Object.keys(Contract), names.filter((name) => name !== "Error"))
   })
 })
 

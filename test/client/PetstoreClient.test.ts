@@ -41,7 +41,7 @@ const rex = { name: "Rex", categoryId: 9223372036854775807n, status: "available"
 
 describe("PetstoreClient with the service in memory", () => {
   testOnService("creates, gets, lists and streams pets without rounding their integers", function*(client) {
-    const created = yield* Effect.forEach([1, 2, 3, 4, 5], () => client.create(rex))
+    const created = yield* Effect.replicateEffect(client.create(rex), 5)
     assert.deepStrictEqual(yield* client.get(5n), { id: 5n, ...rex })
     const first = yield* client.list({ limit: 3, status: "available" })
     const last = yield* client.list(first.next)
@@ -88,10 +88,10 @@ describe("PetstoreClient with the service in memory", () => {
     assert.deepInclude(created, { status: 201, isReplayed: false })
     assert.deepInclude(replayed, { status: 201, isReplayed: true })
     assert.match(created.requestId ?? "", /^[0-9a-f-]{36}$/)
-    assert.containsSubset(replayed.rateLimit, { limit: 60, remaining: 58, resetAt: { epochMilliseconds: 60_000 } })
+    assert.containsSubset(replayed.rateLimit, { limit: 300, remaining: 298, resetAt: { epochMilliseconds: 60_000 } })
     assert.deepStrictEqual(Option.getOrUndefined(yield* client.rateLimit), replayed.rateLimit)
     assert.strictEqual(created.headers["location"], "/v1/pets/1")
-  })
+  }, { plan: "pro" })
 
   testOnService("sends a call's headers, a User-Agent, and a UUID as idempotency key", function*(client, service) {
     const options = { headers: { "x-request-id": "order-17" } }
@@ -100,11 +100,11 @@ describe("PetstoreClient with the service in memory", () => {
     yield* Stream.runDrain(client.all({ pageSize: 1 }, options))
     const [list, create, , ...pages] = yield* service.sentRequests
     assert.deepStrictEqual([list, ...pages].map((sent) => sent?.headers["x-request-id"]), Array(3).fill("order-17"))
-    assert.match(create?.headers["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
+    assert.include(create?.headers, { "x-request-id": "own", "user-agent": "petstore-client/1.0.0" })
     assert.match(create?.headers["idempotency-key"] ?? "", /^[0-9a-f-]{36}$/)
     yield* Stream.runDrain(client.all())
     assert.strictEqual((yield* service.sentRequests).at(-1)?.path, "/v1/pets?limit=100")
-  })
+  }, { headers: { "x-request-id": "own" } })
 
   testOnService("logs each wait, and sends its trace with an event", function*(client, service) {
     yield* service.failNext(new ServiceUnavailable({ retryAfter: Duration.millis(2_001) }))
@@ -112,14 +112,19 @@ describe("PetstoreClient with the service in memory", () => {
     const spans: Array<Tracer.NativeSpan> = []
     const span: Tracer.Tracer["span"] = (options) =>
       spans[spans.push(new Tracer.NativeSpan(options)) - 1] ?? assert.fail()
-    const logger = Logger.make(({ message }) => void messages.push(String(message)))
+    const logger = Logger.make(({ logLevel, message }) => void messages.push(`${logLevel} ${String(message)}`))
     const list = runWithTestClock(client.list({ limit: 2 }, { headers: { "x-request-id": "7" } }))
     yield* Effect.withTracer(withDebugLog(list, logger), Tracer.make({ span }))
-    assert.match(messages.join(), /Waiting 3000 ms: status 503/)
+    assert.match(messages.join(), /Debug Waiting 3000 ms: status 503/)
     const [call = assert.fail(), attempt] = spans
     assert.deepStrictEqual([...call.attributes], [["petstore.limit", 2], ["petstore.request.id", "7"]])
-    yield* Effect.withTracer(Effect.ignore(client.get(7n)), Tracer.make({ span }))
-    assert.strictEqual(spans.find(({ name }) => name === "PetstoreClient.get")?.attributes.get("petstore.pet.id"), 7n)
+    const others = Effect.all([Effect.ignore(client.get(7n)), client.create(rex, { idempotencyKey: "a" })])
+    yield* Effect.withTracer(others, Tracer.make({ span }))
+    const attributes = [["get", "pet.id", 7n], ["create", "idempotency_key", "a"]] as const
+    for (const [operation, attribute, value] of attributes) {
+      const found = spans.find(({ name }) => name === `PetstoreClient.${operation}`)
+      assert.strictEqual(found?.attributes.get(`petstore.${attribute}`), value)
+    }
     const wait = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
     assert.deepStrictEqual(call.events.map(([name, , facts]) => [name, facts]), [["wait", wait]])
     const [request] = yield* service.sentRequests
@@ -224,13 +229,18 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
 ]
 
 describe("PetstoreClient with a failing service", () => {
-  it.effect("retries after Retry-After, at most five times, and fails with the last error", () =>
+  it.effect("retries after Retry-After, at most five times and until maxWait, and fails with the last error", () =>
     Effect.gen(function*() {
       const { result, seconds } = yield* withReplies([busy, "nothing", busy, pets], (client) => client.list())
       assert.deepStrictEqual(result, { pets: [] })
       assert.isAtLeast(seconds, 6)
-      const short = { retry: { schedule: Schedule.spaced("1 second") } }
-      assert.isAtLeast((yield* withReplies([busy, pets], (client) => client.list({}, short))).seconds, 3)
+      for (const [delay, wait] of [["1 second", 3], ["9 seconds", 9]] as const) {
+        const spaced = { retry: { schedule: Schedule.spaced(delay) } }
+        assert.isAtLeast((yield* withReplies([busy, pets], (client) => client.list({}, spaced))).seconds, wait)
+      }
+      const retry = { maxWait: "10 seconds", schedule: Schedule.spaced("3 seconds") } as const
+      const bounded = yield* failureOf(["nothing"], { retry })
+      assert.deepStrictEqual([bounded.requests.length, bounded.seconds], [4, 9])
       for (const [date, wait] of [["Thu, 01 Jan 1970 00:01:00 GMT", 40], ["soon", 1]] as const) {
         const dated = [json(503, "{}", { "retry-after": date }), pets]
         assert.approximately((yield* withReplies(dated, (client) => client.list())).seconds, wait, 15)
@@ -265,6 +275,7 @@ describe("PetstoreClient with a failing service", () => {
       const logger = Logger.make(({ message }) => void waits.push(Number(/\d+/.exec(String(message)))))
       const { requests, seconds } = yield* withDebugLog(failureOf(["never"]), logger)
       assert.deepStrictEqual([requests.length, seconds, waits.length], [4, 120, 3])
+      assert.strictEqual((yield* failureOf(["never"], { retry: { times: 0 } })).seconds, 30)
       for (const [i, wait] of waits.entries()) assert.approximately(wait, 200 * 2 ** i, 41 * 2 ** i)
       assert.notDeepEqual(waits, [200, 400, 800])
     }))
@@ -314,7 +325,7 @@ describe("PetstoreClient with a failing service", () => {
       }
       for (const baseUrl of ["no address", "ftp://petstore.test", ""]) {
         const exit = yield* Effect.exit(failureOf([pets], { baseUrl }))
-        assert.match(String(exit), /baseUrl: expected an http or https URL/)
+        assert.match(String(exit), /TypeError: baseUrl: expected an http or https URL/)
       }
     }))
 
@@ -329,11 +340,35 @@ describe("PetstoreClient with a failing service", () => {
       const read = yield* withReplies([reply, pets], (_, { list }) => list())
       assert.deepStrictEqual([read.result, read.requests.length], [{ keys: [] }, 2])
       const write = yield* withReplies([reply], (_, { issue, revoke, update }) => {
-        const [issued, updated] = [issue({ name: "a", plan: "free" }), update("key_a", { name: "a" })]
+        const issued = issue({ name: "a", plan: "free" }, { idempotencyKey: "a" })
+        const updated = update("key_a", { name: "a" })
         return Effect.all([Effect.flip(issued), Effect.flip(updated), Effect.flip(revoke("key_a"))])
       })
+      assert.strictEqual(write.requests[0]?.["idempotency-key"], "a")
       assert.deepStrictEqual(write.result.map(reasonOf), [reason, reason, reason])
       assert.lengthOf(write.requests, 3 * sent)
+    }))
+
+  it.effect("sends the headers of each call of both clients", () =>
+    Effect.gen(function*() {
+      const own = { headers: { "x-a": "1" } }
+      const lists = ["list", "topUsage", "audit"] as const
+      const ofKey = ["get", "usage", "rotate", "endFormerSecrets", "revoke", "unban"] as const
+      const { requests } = yield* withReplies([html(200)], (client, admin) => {
+        const calls: ReadonlyArray<Step> = [
+          client.create(rex, own),
+          client.get(1n, own),
+          admin.issue({ name: "a", plan: "free" }, own),
+          admin.update("key_a", { name: "b" }, own),
+          admin.session(own),
+          Stream.runDrain(admin.all({}, own)),
+          Stream.runDrain(admin.auditAll({}, own)),
+          ...lists.map((name) => admin[name]({}, own)),
+          ...ofKey.map((name) => admin[name]("key_a", own))
+        ]
+        return Effect.forEach(calls, (call) => Effect.ignore(call))
+      })
+      assert.deepStrictEqual(requests.map((headers) => headers["x-a"]), Array(16).fill("1"))
     }))
 
   it.effect("sends one request, and one more for each second without a response", () =>

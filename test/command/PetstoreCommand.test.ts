@@ -61,6 +61,24 @@ const responses: ReadonlyArray<readonly [name: string, line: string, status: num
   ["an error about a field that is a flag", "keys update key_a --plan enterprise", 400, invalidLimits, ofFlags]
 ]
 
+/** Command lines, and the only request that each sends. Its parameters are in alphabetical order. */
+const requests: ReadonlyArray<readonly [line: string, url: RegExp]> = [
+  ["whose", /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/],
+  ["log", /^\/admin\/audit\?limit=100$/],
+  [
+    "log key_a --since 2030-01-01 --until 2031-01-01 --operator alice --action ban --limit 3",
+    /^\/admin\/audit\?action=ban&key=key_a&limit=3&operator=alice&since=2030-01-01T[^&,]+&until=2031-01-01T[^&,]+$/
+  ],
+  [
+    "list --plan pro --state banned --order newest --search acme --limit 3",
+    /^\/admin\/keys\?limit=3&order=newest&plan=pro&search=acme&state=banned$/
+  ],
+  ["top --window day --by banned --limit 3", /^\/admin\/usage\?by=banned&limit=3&window=day$/]
+]
+
+const entry = { at: "2026-01-02T03:04:05.678Z", action: "revoke", keyId: "key_a", keyName: null, operator: null }
+const entries = Array.from({ length: 100 }, (_, id) => ({ ...entry, id, address: null, before: null, after: null }))
+
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
     const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
@@ -74,16 +92,21 @@ describe("The petstore command", () => {
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })
-  const each = Object.entries({ whose: /^\/admin\/keys\?secretHash=[0-9a-f]{64}$/, log: /^\/admin\/audit\?limit=100$/ })
-  it.effect.each(each)("requests only what `keys %s` needs", ([command, expected]) =>
+  it.effect.each(requests)("requests only what `keys %s` needs", ([line, expected]) =>
     Effect.gen(function*() {
-      const urls: Array<string | undefined> = []
-      const address = yield* serve(({ url }, response) => {
-        urls.push(url)
-        response.writeHead(200, { "content-type": "application/json" }).end("[]")
+      const urls: Array<string> = []
+      const address = yield* serve(({ url = "" }, response) => {
+        const { pathname, searchParams } = new URL(url, "http://service")
+        searchParams.sort()
+        urls.push(`${pathname}?${searchParams.toString()}`)
+        // The log has a next page, which no command needs.
+        const isLog = pathname === "/admin/audit"
+        const link = isLog ? { link: `</admin/audit?cursor=MSAx>; rel="next"` } : {}
+        response.writeHead(200, { "content-type": "application/json", ...link })
+        response.end(JSON.stringify(isLog ? entries : []))
       })
       const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
-      yield* runCommand(env, ["keys", command], withChecksum("0".repeat(32)))
+      yield* runCommand(env, ["keys", ...line.split(" ")], withChecksum("0".repeat(32)))
       assert.match(urls.join(), expected)
     }))
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>

@@ -1,5 +1,6 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { Redacted, Result } from "effect"
+import { getCACertificates } from "node:tls"
 import { type DatabaseUrl, parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
 
 /** Returns what is wrong with a URL. */
@@ -17,10 +18,19 @@ describe("DATABASE_URL", () => {
     ["postgres://%2Frun%2Fpg/?sslmode=require", { host: "/run/pg", port: 5432 }],
     ["postgres://us%40er@h", { database: "us@er" }],
     ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
-    ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }]
+    ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }],
+    ["postgres://h?options=-c%20a%3Db&connect_timeout=5", {}]
   ])("names one endpoint, and a pooler only with pgbouncer=true: %s", (text, expected) => {
+    vi.stubEnv("PGSSLMODE", "require")
     const url = Redacted.make(text.trim())
     assert.deepInclude(Result.getOrThrow(parseDatabaseUrl(text)), { ...expected, ssl: false, url })
+  })
+
+  it("trusts the authorities of the system with sslrootcert=system", () => {
+    const { ssl } = Result.getOrThrow(parseDatabaseUrl("postgres://h?sslmode=verify-full&sslrootcert=system"))
+    // A machine without such authorities gets those of Node.
+    const ca = [getCACertificates("system"), getCACertificates("bundled")].find(({ length }) => length > 0)
+    assert.deepStrictEqual(ssl, { ca, rejectUnauthorized: true })
   })
 
   it("never repeats an unencoded password in its errors", () => {

@@ -13,6 +13,8 @@ const read = <A>(config: Config.Config<A>, env: Readonly<Record<string, string>>
 const wholeNumbers = (min: string, max: string) =>
   [[min, max], [`${Number(min) - 1}`, `${Number(max) + 1}`, "1.5", "1e1", "0x9", "many", "NaN"]] as const
 
+const tokens = (...lengths: ReadonlyArray<number>) => lengths.map((length) => `a:${"x".repeat(length)}`)
+
 /** Valid and invalid texts of each other setting. */
 const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, invalid: ReadonlyArray<string>]>> = {
   HOST: [["::1", "0.0.0.0", "localhost", "fe80::1%eth0"], ["http://h", "a b"]],
@@ -24,8 +26,8 @@ const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, 
   MANAGEMENT_ALLOWED_HOSTS: [["a, b.internal", ","], ["a,http://petstore", "a:1", "-"]],
   ADMIN_TOKEN: [["x", " adm_! ", "x".repeat(4_096)], ["adm_ secret", "x".repeat(4_097), "ä"]],
   ADMIN_TOKENS: [
-    ["alice:0123456789abcdef", "a.b-c:read:0123456789:abcdef, d:0123456789abcdef"],
-    ["secret-0123456789", "alice:short", ":0123456789abcdef", "a:0123456789abcdef,", "a b:0123456789abcdef"]
+    [...tokens(16, 4_096), "a.b-c:read:0123456789:abcdef, d:0123456789abcdef"],
+    [...tokens(15, 4_097), "secret-0123456789", ":0123456789abcdef", "a:0123456789abcdef,", "a b:0123456789abcdef"]
   ],
   TRUSTED_PROXIES: [["10.0.0.1, 10.0.0.0/8,2001:db8::/32"], ["localhost", "1.2.3.4,10.0.0.0/33"]],
   MANAGEMENT_TRUSTED_PROXIES: [["10.0.0.0/8"], ["localhost"]],

@@ -25,9 +25,10 @@ const makePool = Effect.gen(function*() {
 })
 
 describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concurrent: true }, () => {
-  it.live("stay open while they are idle", () =>
+  it.live("end statements after 2.5 seconds, and stay open while they are idle", () =>
     Effect.gen(function*() {
-      const { pids, sessions } = yield* makePool
+      const { pids, sessions, sql } = yield* makePool
+      assert.deepStrictEqual(yield* sql`SHOW statement_timeout`, [{ statement_timeout: "2500ms" }])
       yield* Effect.sleep("8 seconds")
       assert.sameMembers((yield* sessions).map(({ pid }) => pid), pids)
     }))

@@ -73,11 +73,12 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
   it.live("is suggested by a start on a database without pets and keys", () =>
     Effect.gen(function*() {
       const [DATA_DIR, url, lines] = [yield* dataDirectory, yield* temporaryDatabaseUrl, Array<string>()]
+      const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel}: ${String(message)}`))
       const start = Effect.scoped(Layer.build(databaseAt(url, { DATA_DIR }))).pipe(
-        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+        Effect.provide(Logger.layer([logger]))
       )
       yield* start
-      assert.match(lines.pop() ?? "", /^The database is empty, but DATA_DIR, ".*", has an .* petstore -- import$/)
+      assert.match(lines.pop() ?? "", /^Warn: The database is empty, but DATA_DIR, ".*", has an .* petstore -- import$/)
       yield* Postgres.queryOn(url)((sql) => sql.unsafe(rows[2] ?? ""))
       yield* start
       assert.notInclude(lines.join(), "The database is empty")

@@ -1,14 +1,22 @@
 import { PgClient } from "@effect/sql-pg"
-import { assert } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
-import { clientOn, databases, describeOnEach, random } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase, random } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
+
+it.effect("A deletion of expired rows that fails is counted by its task", () =>
+  Effect.gen(function*() {
+    yield* Expiry.deleteExpired({ table: "none", column: "at" })
+    const series = `petstore_background_failures_total{task="delete_none"} 1\n`
+    yield* untilTrue(Effect.map(PrometheusMetrics.format(), (text) => text.includes(series)), series)
+  }).pipe(Effect.provide(noDatabase)))
 
 const day = 86_400
 

@@ -56,7 +56,8 @@ const cases: ReadonlyArray<
   ["PetstoreQueues", 2, 5, ...values(of("petstore_http_server_requests_queued"), "0 3x9", "0 3 0x8")],
   ["PetstoreEventLoopBlocked", 5, 10, ...values(of("nodejs_eventloop_lag_p99_seconds"), "0.101x10", "0.2 0.099x9")],
   ["PetstoreMemoryHigh", 10, 15, ...values(of("process_resident_memory_bytes"), "641000000x20", "639000000x20")],
-  ["PetstoreRestarts", 4, 6, ...values(of("process_start_time_seconds"), "0 120 240 360x7", "0 120 240x8")],
+  // Within 15 minutes, and not within 20.
+  ["PetstoreRestarts", 14, 19, ...values(of("process_start_time_seconds"), "0 1x5 2x5 3x7", "0 1 2x14 3x5")],
   ["PetstoreVersionsDiffer", 30, 35, versions("1.1.0"), versions("1.0.0")],
   // The second series failed only once.
   ["PetstoreBackgroundFails", 11, 25, ...values(failedTask, "0+1x30", "0x10 1x20")],
@@ -64,8 +65,8 @@ const cases: ReadonlyArray<
   ["PetstoreRedisInterrupted", 5, 10, ...values(of("petstore_rate_limit_fallback_decisions_total"), "0x3 9x9", "9x12")],
   ["PetstoreRedisSlow", 6, 20, histogram(redis, "0.025", "0.05"), histogram(redis, "0.01", "0.025")],
   // A restart of the process resets the counter.
-  ["PetstoreBans", 14, 17, ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
-  ["PetstoreAdminAuthenticationFails", 2, 10, ...values(failedLogins, "0 21x20", "0 19x20")],
+  ["PetstoreBans", 14, 19, ...values(bans, "0 8x10 0 8x9", "0 8x14 0 8x9")],
+  ["PetstoreAdminAuthenticationFails", 14, 19, ...values(failedLogins, "0 10x11 21x9", "0 5x15 23x9")],
   ["PetstoreLogLinesDropped", 2, 10, ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]
 
@@ -83,7 +84,7 @@ describe("The alert rules", () => {
     }
   })
 
-  it("link to a runbook of at least three steps", () => {
+  it("link to a runbook of at least three steps, which names only panels of the dashboard", () => {
     const { homepage }: { readonly homepage: string } = JSON.parse(readPage("package/package.json"))
     const pageUrl = `${homepage.replace("#readme", "")}/blob/main/docs/monitoring.md`
     for (const { alert, annotations, labels: { severity } } of alerts) {
@@ -92,6 +93,9 @@ describe("The alert rules", () => {
       assert.strictEqual(annotations.runbook_url, `${pageUrl}#${alert.toLowerCase()}`)
       const runbook = page.split(`\n### ${alert}\n`)[1]?.split(/^##/m)[0] ?? ""
       assert.match(runbook, new RegExp(`^\n\\*.+\\.\\* Severity: ${severity}\\.[^]*^3\\. `, "m"), alert)
+      for (const [, name = ""] of runbook.matchAll(/panel "([^"]+)"/g)) {
+        assert.include(panels.map(({ title }) => title), name)
+      }
     }
     const runbooks = [...page.matchAll(/^### (Petstore\w+)$/gm)].map(([, name]) => name)
     assert.sameMembers(runbooks, alerts.map(({ alert }) => alert))
@@ -118,6 +122,15 @@ describe("The alert rules", () => {
       ])
       // Staging is ahead of production.
       tests.push(test("PetstoreVersionsDiffer", 35, versions("1.0.0"), { [version("1.1.0", "b")]: "1x40" }, false))
+      // One event keeps these alerts firing for 15 minutes.
+      const once = [
+        ["PetstoreRedisInterrupted", of("petstore_rate_limit_fallback_decisions_total")],
+        ["PetstoreLogLinesDropped", of("petstore_log_lines_dropped_total")]
+      ] as const
+      for (const [alert, series] of once) {
+        const event = { [series]: "0 5x20" }
+        tests.push(test(alert, 14, event, {}, true), test(alert, 17, event, {}, false))
+      }
       const file = join(yield* temporaryDirectory, "alerts.yaml")
       // As the overlays do.
       writeFileSync(file, stringify(rules).replace(`namespace="petstore"`, `namespace="production"`))

@@ -51,6 +51,7 @@ const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
 const invalidToken = { "www-authenticate": `Bearer error="invalid_token"` }
 const keyForm = "one idempotency key of 1 to 255 visible ASCII characters"
 const tooLarge = "The URL and the headers together are larger than 16 KiB"
+const coding = "expected a Transfer-Encoding that ends with chunked"
 
 type Row = readonly [name: string, bytes: string, headers?: Readonly<Record<string, string | null>>, text?: string]
 
@@ -92,7 +93,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
     ["an invalid idempotency key", post([json, "Idempotency-Key: a b"], pet), {}, keyForm],
     ["a fragment", request("GET /v1/pets/1#a")],
-    ["no Host", message("GET /v1/pets HTTP/1.1", [])],
+    ["no Host", message("GET /v1/pets HTTP/1.1", []), {}, "expected one valid Host header."],
     ["getPet without Host", message("GET /v1/pets/1 HTTP/1.1", ["KEY"]), deprecated],
     ["a path of getPet that is not decodable", request("GET /v1/pets/%"), deprecated],
     ["two Hosts", request("GET /v1/pets", ["Host: a"])],
@@ -100,7 +101,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["HEAD with an invalid Host", message("HEAD /v1/pets HTTP/1.1", ["Host: a/b"])],
     ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", { vary: "Origin" }],
     ["an invalid version", message("GET /v1/pets HTTP/1.x", ["Host: a"])],
-    ["chunks in HTTP/1.0", message("POST /v1/pets HTTP/1.0", [keepAlive, json, chunked, "KEY"], petInChunks)],
+    ["chunked HTTP/1.0", message("POST /v1/pets HTTP/1.0", [keepAlive, json, chunked, "KEY"], petInChunks), {}, coding],
     ["a coding that is not chunked", request("GET /v1/pets", ["Transfer-Encoding: gzip", "KEY"])],
     ["a body in a coding that is not chunked", request("POST /v1/pets", ["Transfer-Encoding: gzip", json, "KEY"], "x")],
     ["a coding in HTTP/1.0", message("GET /v1/pets HTTP/1.0", [keepAlive, "Transfer-Encoding: gzip", "KEY"])],

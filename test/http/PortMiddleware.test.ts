@@ -19,7 +19,8 @@ it.live("A defect is a logged 500, also an error of the API, for the ErrorReport
     const { call, newKey } = yield* Service
     const response = yield* call("/v1/pets", { key: yield* newKey })
     assertError(response, 500, "internal_error")
-    const texts = ["The request failed", "from a defect", `"requestId":"${response.headers.get("x-request-id")}"`]
+    const requestId = `"requestId":"${response.headers.get("x-request-id")}"`
+    const texts = [`"level":"ERROR"`, "The request failed", "from a defect", requestId]
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
     assert.deepStrictEqual(reported, [broken])
     const metrics = yield* Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry)

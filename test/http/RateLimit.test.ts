@@ -26,7 +26,9 @@ describe("Rate limits", () => {
       yield* TestClock.setTime(1_000_500)
       const paths = ["/v1/pets", "/v1/pets?limit=0", "/v1/pets/1", "/v1/pets/x"]
       for (let used = 1; used <= 60; used++) {
-        const response = yield* call(paths[used % paths.length] ?? "", { key })
+        // Each fourth request is a create.
+        const index = used % paths.length
+        const response = yield* call(paths[index] ?? "", { key, method: index === 0 ? "POST" : "GET" })
         assert.notStrictEqual(response.status, 429)
         const expected = { limit: "60", remaining: `${60 - used}`, reset: "1061", scope: "key", retryAfter: null }
         assert.include(limitsOf(response), expected)
@@ -80,7 +82,12 @@ describe("Rate limits", () => {
         assert.include(limitsOf(rejected), { remaining: "0", scope: "address", retryAfter: "60" })
       }
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", scope: "key" })
-    }).pipe(Effect.provide(service(memory))))
+      // Behind a trusted proxy, each IPv4 address and each /64 of IPv6 has its own limit.
+      const leftOf = (client: string) =>
+        Effect.map(call("/v1/pets", { headers: { "x-forwarded-for": client } }), (each) => limitsOf(each).remaining)
+      const left = yield* Effect.forEach(["2001:db8::1", "2001:db8::f", "2001:db8:0:1::1", "192.0.2.1"], leftOf)
+      assert.deepStrictEqual(left, ["59", "58", "59", "59"])
+    }).pipe(Effect.provide(service(memory, { TRUSTED_PROXIES: "127.0.0.1" }))))
 
   /** The stores during an outage: verifying any key times out. */
   const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => Effect.void }

@@ -54,6 +54,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
 export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
   assertErrorBody(response, status, code, message)
   assert.strictEqual(response.headers.get("cache-control"), "no-store")
+  assert.match(response.headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/)
   assert.isNotNull(response.headers.get("date"))
   for (const name of response.headers.keys()) assert.notMatch(name, /ratelimit/)
 }

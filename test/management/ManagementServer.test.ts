@@ -23,7 +23,7 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 const metric = (series: string) =>
   Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
 
-it.effect("The database is checked for /readyz, which names it in an outage, and every 15 seconds", () =>
+it.effect("The database is checked for /readyz, which names it in an outage, for /metrics, and every 15 seconds", () =>
   Effect.gen(function*() {
     let [isDown, pings] = [true, 0]
     const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseSilent) : Effect.void)
@@ -48,6 +48,8 @@ it.effect("The database is checked for /readyz, which names it in an outage, and
       pings = 0
       yield* TestClock.adjust("30 seconds")
       assert.strictEqual(pings, 2)
+      yield* get("/metrics")
+      assert.strictEqual(pings, 3)
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
 
@@ -80,12 +82,20 @@ describe("Admin authentication", () => {
     }).pipe(Effect.provide(serversOn(memory))))
 
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
-  it.effect.each(proxies)("takes the operator's address behind %s for %s", ([name, address]) =>
-    Effect.gen(function*() {
-      const { admin } = yield* Management
-      yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
-      assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, address)
-    }).pipe(fresh({ [name]: "127.0.0.1" })))
+  it.effect.each(proxies)(
+    "records and limits clients behind %s by the address %s",
+    ([name, address]) =>
+      Effect.gen(function*() {
+        const { admin } = yield* Management
+        yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
+        assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, address)
+        const fail = (client: string) =>
+          getAs("adm_wrong", "/admin/keys", `Host: localhost\r\nX-Forwarded-For: ${client}\r\n`)
+        yield* Effect.replicateEffect(fail("203.0.113.8"), 60)
+        const [same, other] = [yield* fail("203.0.113.8"), yield* fail("203.0.113.9")]
+        assert.deepStrictEqual([same.status, other.status], [429, name === "TRUSTED_PROXIES" ? 429 : 401])
+      }).pipe(fresh({ [name]: "127.0.0.1" }))
+  )
 
   it.effect("serves more connections of a trusted proxy than MAX_CONNECTIONS_PER_ADDRESS", () =>
     Effect.gen(function*() {
@@ -121,22 +131,25 @@ describe("Admin authentication", () => {
     Effect.gen(function*() {
       const { lines } = yield* Management
       const failed = (code: string) => metric(`admin_authentication_failures_total{code="${code}"}`)
+      const other = "Host: localhost\r\nX-Forwarded-For: 203.0.113.7\r\n"
       const [missing, invalid] = [yield* failed("missing_admin_token"), yield* failed("invalid_admin_token")]
       for (let minute = 0; minute < 2; minute++) {
         for (let i = 0; i < 70; i++) yield* getAs(`adm_wrong${i}`)
         yield* getAs()
         yield* getAs(token)
+        assertError(yield* getAs("adm_wrong", "/admin/keys", other), 401, "invalid_admin_token")
         yield* TestClock.adjust("1 minute")
       }
       assert.strictEqual(yield* failed("missing_admin_token"), missing + 2)
-      assert.strictEqual(yield* failed("invalid_admin_token"), invalid + 140)
+      assert.strictEqual(yield* failed("invalid_admin_token"), invalid + 142)
       const failures = lines.filter(({ message }) => String(message).includes("Admin authentication failed"))
-      assert.lengthOf(failures, 2)
+      const addresses = ["127.0.0.1", "203.0.113.7"]
+      assert.deepStrictEqual(failures.map(({ address }) => address), [...addresses, ...addresses])
       for (const line of failures) {
-        assert.deepInclude(line, { level: "Warn", address: "127.0.0.1", code: "invalid_admin_token" })
+        assert.deepInclude(line, { level: "Warn", code: "invalid_admin_token" })
         assert.notInclude(JSON.stringify(line), "adm_wrong")
       }
-    }).pipe(fresh()))
+    }).pipe(fresh({ MANAGEMENT_TRUSTED_PROXIES: "127.0.0.1" })))
 })
 
 const rejections = [

@@ -28,7 +28,9 @@ describe("OpenTelemetry", () => {
       const key = yield* firstKey(service)
       const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
       yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
-      yield* send(`${service.address}/v1/pets?limit=3&sort=secret-in-query`, key, "GET", undefined, traced)
+      for (const path of ["/1", "?limit=3&status=sold&cursor=MQ&sort=secret-in-query"]) {
+        yield* send(`${service.address}/v1/pets${path}`, key, "GET", undefined, traced)
+      }
       yield* send(`${service.management}/admin/keys`, adminToken, "GET", undefined, traced)
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
 
@@ -43,11 +45,10 @@ describe("OpenTelemetry", () => {
         return `${parent === undefined ? "caller" : pathOf(parent)} > ${name}`
       }
       const ofPost = ["POST", "POST > ApiKeys.lookup > postgres", "POST > PetRepository.create > postgres"]
-      const paths = [...ofPost, "GET", "GET > PetRepository.list > postgres"].map((path) => `caller > ${path}`)
-      assert.includeMembers(spans.map(pathOf), paths)
-      for (const name of ["http.route", "http.response.status_code", "db.query.text", "service.name", "limit=3"]) {
-        assert.include(traces, name)
-      }
+      const ofGets = ["GET", "GET > PetRepository.find > postgres", "GET > PetRepository.list > postgres"]
+      assert.includeMembers(spans.map(pathOf), [...ofPost, ...ofGets].map((path) => `caller > ${path}`))
+      const names = ["http.route", "http.response.status_code", "db.query.text"]
+      for (const name of [...names, "limit=3", "status=sold", "cursor=MQ"]) assert.include(traces, name)
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
@@ -64,6 +65,7 @@ describe("OpenTelemetry", () => {
       assert.include(logs, "Listening on")
       const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}`
       for (const signal of [logs, metrics, traces]) {
+        assert.include(signal, attribute("service.name", "petstore"))
         assert.include(signal, attribute("service.version", "1.0.0"))
         assert.include(signal, attribute("deployment.environment.name", "staging"))
         assert.match(signal, new RegExp(attribute("service.instance.id", "[\\da-f-]{36}").replaceAll("{\"", "\\{\"")))
@@ -131,12 +133,22 @@ describe("OpenTelemetry", () => {
     return tracer.span({ ...own, links: [], parent, root: sampled === undefined, sampled: sampled ?? true })
   }
 
-  it("samples a trace as the caller decided, and other traces by the configured share", () => {
-    const isExported = (ratio: number, sampled?: boolean) =>
-      startSpan(Telemetry.restrict(Tracer.nativeTracer, ratio), sampled).sampled
-    const decisions = [isExported(1), isExported(0), isExported(0, true), isExported(1, false)]
-    assert.deepStrictEqual(decisions, [true, false, true, false])
-  })
+  const ratio = "parentbased_traceidratio"
+  it.live.each<readonly [sampler: string, share: string, decided: boolean | undefined, isSampled: boolean]>([
+    [ratio, "1", undefined, true],
+    [ratio, "0", undefined, false],
+    [ratio, "0", true, true],
+    [ratio, "1", false, false],
+    ["parentbased_always_on", "0", undefined, true]
+  ])(
+    "samples with %s and the share %s, if the caller decided %s: %s",
+    ([sampler, share, decided, isSampled]) =>
+      Effect.gen(function*() {
+        const own = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: share }
+        const context = yield* buildWith({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://127.0.0.1:1", ...own })
+        assert.strictEqual(startSpan(Context.get(context, Tracer.Tracer), decided).sampled, isSampled)
+      })
+  )
 
   it("hides secrets in span attributes, including percent-encoded ones, and cuts long values", () => {
     const span = startSpan(Telemetry.restrict(Tracer.nativeTracer, 1))

@@ -117,12 +117,12 @@ const runnable = readmeExamples.map((code) =>
 )
 
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
-const names = `import { AdminApi, type AnyError, exactJson, isRetryable, Pet, withMetadata } from "petstore-client"
-import type { PetstoreClient } from "petstore-client/client"
+const names = `import { AdminApi, AdminAuth, type AnyError, exactJson, isRetryable, Pet } from "petstore-client"
+import { type AnyAdminError, type PetstoreClient, withMetadata } from "petstore-client/client"
 import { ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
-export const all = [AdminApi, exactJson, isRetryable, Pet, withMetadata]
+export const all = [AdminApi, AdminAuth, exactJson, isRetryable, Pet, withMetadata]
 export const services = [ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter]
-export const describe = (error: AnyError): string => error.message
+export const describe = (error: AnyError | AnyAdminError): string => error.message
 // @ts-expect-error: the name is a string
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `

@@ -122,6 +122,9 @@ describeOnEach(stores, "PetRepository", (it, store) => {
       yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)
       const all = yield* visible
       assert.lengthOf(all, 400)
+      // Creates that arrive together share a commit.
+      const [commits] = yield* sql`SELECT count(DISTINCT xmin::text)::int AS count FROM pets WHERE name = 'ordered'`
+      assert.isBelow(Number(commits?.count), 100)
       assert.isAbove(snapshots.length, 1)
       for (const rows of snapshots) assert.deepStrictEqual(rows, all.slice(0, rows.length))
     }))
@@ -286,10 +289,12 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
 it.each([0, 1])("A short name is cached for %d seconds from the start of its read, and a long one never", (seconds) => {
   let nowMs = 0
   const cache = makePetCache(seconds * 1_000, () => nowMs)
-  const cached = () => [1n, 2n].flatMap((id) => cache.get(id)?.id ?? [])
+  const cached = () => [1n, 2n, 3n].flatMap((id) => cache.get(id)?.id ?? [])
   const cachePets = cache.beginLookup()
   nowMs = seconds * 600
   cachePets([{ ...pet, id: 1n, name: "x".repeat(100) }, { ...pet, id: 2n, name: "x".repeat(101) }])
+  // The second pet replaces the first, because the cache has 524,288 slots.
+  cachePets([{ ...pet, id: 3n }, { ...pet, id: 524_291n }])
   assert.deepStrictEqual(cached(), seconds === 0 ? [] : [1n])
   nowMs = 1_001
   assert.isEmpty(cached())

@@ -65,7 +65,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const head = "ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME"
       const row = `${id}  active    enterprise  5 +7 +\\w{4}  \\S+ +big`
       assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(`^${head}\n${row}\n$`))
-      assert.match(yield* text(`show ${id}`), /^minute {5}4 of 5 left until [^]*^counted {4}without Redis, /m)
+      const windows = "minute     4 of 5 left until \\S+\nday        6 of 7 left until \\S+\n"
+      const details = `^version {4}1\n[^]*^banned {5}no\n${windows}counted {4}without Redis, `
+      assert.match(yield* text(`show ${id}`), new RegExp(details, "m"))
+      // --limit: "Print at most this many rows".
+      assert.lengthOf(yield* json("list --limit 1"), 1)
       assert.containsSubset(yield* json(`show ${id}`), { id, expiresAt: "2100-01-01T00:00:00.000Z", ban: null })
 
       const changes = "--name bigger --per-minute 9 --per-day 90 --expires-at never"
@@ -87,7 +91,9 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
       const alone = "Redis was not used: this applies only to the process that responded."
       assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
-      yield* fail(`revoke ${id} --if-version 1`, "has version 6")
+      for (const change of ["update --name a", "rotate", "end-former", "disable", "enable", "revoke"]) {
+        yield* fail(`${change} --if-version 1 ${id}`, "has version 6")
+      }
       assert.strictEqual(yield* text(`revoke ${id} --if-version 6`), `${id} is revoked.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 401])
 
@@ -97,6 +103,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       yield* untilTrue(Effect.map(json("top --window day --by rejected"), ([first]) => first?.rejected === 59))
       const usage = /^HOUR +ALLOWED +REJECTED +BANNED\n20\S+Z +\d[^]*\n\nMINUTE .*\n20\S+Z +\d/
       assert.match(yield* text(`usage ${banned}`), usage)
+      assert.hasAllKeys(yield* json(`usage ${banned}`), ["minutes", "hours"])
+      assert.match(yield* text(`show ${banned}`), /^banned {5}until 20\S+Z$/m)
       const topRow = `${banned}  free        60          59          1           hammered`
       assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `Lifted the ban on ${banned}, which would have lasted until 20`)
@@ -195,7 +203,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       for (const flags of ["--grace 1", "--yes"]) {
         assert.strictEqual(yield* ask(`rotate ${id} ${flags}`, /not be shown again/, ""), 0)
       }
-      assert.strictEqual(yield* ask(`revoke ${id} --yes`, /revoked/, ""), 0)
+      assert.strictEqual(yield* ask(`revoke ${id} -y`, /revoked/, ""), 0)
       assert.strictEqual(yield* ask("whose", /Secret/, `${withChecksum("0".repeat(32))}\r`), 1)
     }))
 })

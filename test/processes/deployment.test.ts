@@ -74,6 +74,7 @@ it.live("npm ci --omit=dev installs at most 125 MB, and serves requests on the m
     assert.strictEqual((yield* send(`${service.address}/v1/pets`, yield* firstKey(service))).status, 200)
     assert.include((yield* send(service.management, "")).text, "The console is not built.")
     assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    assert.isTrue(existsSync(join(cwd, "node_modules/.cache/petstore")), "the compiled code")
   }))
 
 type Manifest = Readonly<Record<"apiVersion" | "kind", string>>
@@ -116,10 +117,24 @@ describe("Files for operators", () => {
     [`${base}/petstore.yaml`, "memory: 768Mi", "maxUnavailable: 0, maxSurge: 1", "preStop: { sleep: { seconds: 5 } }"],
     [`${base}/petstore.yaml`, "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3"],
     [`${base}/petstore.yaml`, "readOnlyRootFilesystem: true", "name: petstore, optional: true, key: ADMIN_TOKENS"],
-    [`${base}/availability.yaml`, "maxUnavailable: 1"],
+    [`${base}/petstore.yaml`, "readinessProbe:\nhttpGet: { path: /readyz,", "name: http, port: 80, targetPort: http"],
+    [`${base}/petstore.yaml`, "name: ca, mountPath: /etc/petstore/ca,", "- name: ca\nconfigMap: { name: petstore-ca,"],
+    [`${base}/petstore.yaml`, "path: /readyz, port: management }\nperiodSeconds: 2\ntimeoutSeconds: 2\n"],
+    [`${base}/service-monitor.yaml`, "jobLabel: app.kubernetes.io/name\n", "port: management\n"],
+    [`${base}/availability.yaml`, "maxUnavailable: 1", "maxReplicas: 6\n", "name: cpu\n"],
+    ["deploy/ha/postgresql.conf", "\nsynchronous_standby_names = 'ANY 1 ("],
+    ["deploy/ha/sentinel.conf", "\nsentinel monitor petstore redis-1 6379 2\n"],
+    ["deploy/ha/haproxy.cfg", /http-error .*/.exec(readPage("deploy/haproxy.cfg"))?.[0] ?? assert.fail()],
+    [`${base}/network-policy.yaml`, "policyTypes: [Ingress, Egress]\ningress:\n- ports:\n- { port: http }\n- from:\n"],
+    [`${base}/network-policy.yaml`, "metadata.name: monitoring }\nports:\n- { port: management }\negress:"],
+    [`${base}/kustomization.yaml`, "- MANAGEMENT_HOST=0.0.0.0\n", "- DRAIN_SECONDS=2\n"],
     ["deploy/compose.yaml", "read_only: true", "subnet: 192.168.213.0/24", "ADMIN_TOKENS: $"],
     ["deploy/compose.yaml", "image: postgres:17\n", "image: valkey/valkey:8\n"],
-    ["Dockerfile", "\nUSER node\n"],
+    ["deploy/compose.yaml", "image: haproxy:", "\npetstore-1:\n<<: *petstore\n", "\npetstore-2:\n<<: *petstore\n"],
+    ["deploy/compose.yaml", "{POSTGRES_PASSWORD:?}@postgres/petstore\n", "{ADMIN_TOKEN:?}\n"],
+    ["deploy/haproxy.cfg", "option httpchk GET /readyz\n"],
+    ["Dockerfile", "\nUSER node\n", " DATA_DIR=/data ", "\nVOLUME /data\n"],
+    [unit, " DATA_DIR=/var/lib/petstore ", "DynamicUser=yes\nStateDirectory=petstore\n"],
     ["deploy/petstore", "\nDATA_DIR=/var/lib/petstore exec ", "env-file=/etc/petstore.env /opt/petstore/dist/cli.js "],
     [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]
   ])("keep what the pages promise: %s", (file, ...lines) => {

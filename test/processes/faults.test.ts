@@ -170,7 +170,7 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
       const postgres = yield* Postgres.run()
       const pooler = yield* PgBouncer.run(postgres.url, "transaction")
       const { stderr } = yield* Effect.flip(start({ DATABASE_URL: pooler.urlWithoutParameter }))
-      assert.match(stderr, /pgbouncer=true/)
+      assert.match(stderr, /the server does not accept the parameter statement_timeout\. Add pgbouncer=true/)
       const service = yield* start({ DATABASE_URL: pooler.url })
       const { key } = yield* issue(service)
 

@@ -10,6 +10,10 @@ const ownLimits = { name: "a", plan: "enterprise", limits: { perMinute: 1, perDa
 /** Sends requests with several outcomes to a process. Returns its metrics, once the counts of the limits are stored. */
 const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
   const service = yield* start(env)
+  const initial = yield* metricsOf(service)
+  for (const label of [`code="invalid_admin_token"`, `plan="enterprise"`, `reason="malformed"`]) {
+    assert.include(initial, `{${label}} 0\n`)
+  }
   yield* Effect.replicateEffect(send(`${service.address}/v1/pets`, (yield* issue(service, ownLimits)).key), 6)
   yield* send(`${service.address}/v1/pets`, "none")
   yield* send(`${service.management}/admin/keys`, "none")

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { connect } from "node:net"
 import { text } from "node:stream/consumers"
 import * as Balancer from "../support/Balancer.ts"
@@ -10,6 +10,7 @@ import { issue, metricsOf, portOf, send, serve, start, stop, until, untilTrue } 
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
+import { sendBytes } from "../support/Sockets.ts"
 import { freePort } from "../support/Temporary.ts"
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
@@ -72,7 +73,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
     }))
 })
 
-it.live("A process that receives SIGTERM closes idle connections, logs unfinished requests with 499, and exits", () =>
+it.live("On SIGTERM a process closes idle connections, ends requests, logs unfinished ones with 499, and exits", () =>
   Effect.gen(function*() {
     const service = yield* start({ DATA_DIR: yield* dataDirectory })
     const closed: Array<string> = []
@@ -84,12 +85,17 @@ it.live("A process that receives SIGTERM closes idle connections, logs unfinishe
       })
     const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
     const { key } = yield* issue(service)
+    // The body of this request ends one second later, after the signal.
+    const late = `${head.replace("10", "3")}Authorization: Bearer ${key}\r\n\r\n{`
+    const sending = sendBytes(portOf(service), late, { drip: "}" })
+    const response = yield* Effect.forkChild(sending, { startImmediately: true })
     yield* open("silent", `${head}\r\n{`)
     yield* open("silent", `${head}Authorization: Bearer ${key}\r\n\r\n{`)
     yield* open("idle", "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
     // This response follows the start of the requests before it.
     yield* statusOf(`${service.address}/v1/pets`)
     assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    assert.strictEqual((yield* Fiber.join(response)).status, 400)
     yield* until(() => closed.length === 3)
     assert.deepStrictEqual(closed, ["idle", "silent", "silent"])
     assert.match(service.stderr(), /"status":499/)

@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { trustedProxies } from "../../src/config/SettingForms.ts"
-import { applyForwardedFor, clientNetwork } from "../../src/rate-limit/ClientAddress.ts"
+import { applyForwardedFor, clientNetwork, peerNetwork } from "../../src/rate-limit/ClientAddress.ts"
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
@@ -42,5 +42,9 @@ const clients: ReadonlyArray<readonly [peer: string, forwarded: string | undefin
 it.effect.each(clients)(
   "A request from %s with X-Forwarded-For %s is charged to %s",
   ([peer, forwarded, network]) =>
-    Effect.map(clientOf(peer, forwarded), (charged) => assert.strictEqual(charged, network))
+    Effect.map(clientOf(peer, forwarded), (charged) => {
+      assert.strictEqual(charged, network)
+      // The connections of a client without a proxy count for the same network.
+      if (forwarded === undefined) assert.strictEqual(peerNetwork([], peer), network)
+    })
 )

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Metric } from "effect"
+import { ConfigProvider, Context, Effect, Fiber, Layer, Metric, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -14,7 +14,8 @@ import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
-  const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient))
+  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_TIMEOUT_MS: "500" }))
+  const limiters = Layer.build(Layer.fresh(Layer.provide(RedisRateLimiter.layerWithoutClient, config)))
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
@@ -112,7 +113,7 @@ it.effect("RateLimiter in memory keeps counts until their windows end, and a ban
     assert.deepStrictEqual(kept, [["minute", "day", "ban"], ["minute", "day"], ["minute", "day"], []])
   }))
 
-it.effect("Once a reply of Redis is late, a limiter counts requests in flight itself, and ignores their replies", () =>
+it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, and ignores the replies of Redis", () =>
   Effect.gen(function*() {
     const replies: Array<() => void> = []
     let probes = 0
@@ -132,10 +133,10 @@ it.effect("Once a reply of Redis is late, a limiter counts requests in flight it
     const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
     const first = yield* charge
     yield* until(() => replies.length === 1)
-    yield* TestClock.adjust("125 millis")
+    yield* TestClock.adjust("250 millis")
     const second = yield* charge
     yield* until(() => replies.length === 2)
-    yield* TestClock.adjust("125 millis")
+    yield* TestClock.adjust("250 millis")
     assert.isTrue((yield* Fiber.join(first)).allowed)
     for (const reply of replies) reply()
     for (const each of [second, yield* charge]) assert.isFalse((yield* Fiber.join(each)).allowed)
@@ -146,11 +147,29 @@ it.effect("Once a reply of Redis is late, a limiter counts requests in flight it
     }
   }))
 
+it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its request", () =>
+  Effect.gen(function*() {
+    const names: Array<string> = []
+    const tracer = Tracer.make({
+      ...Tracer.nativeTracer,
+      span: (options) => {
+        names.push(options.name)
+        return Tracer.nativeTracer.span(options)
+      }
+    })
+    const limiter = yield* limiterOn(() => Promise.resolve({ now: 0, state: {} }))
+    yield* limiter.charge("key:a", { perMinute: 1, perDay: 1 }).pipe(
+      Effect.withSpan("request"),
+      Effect.provideService(Tracer.Tracer, tracer)
+    )
+    assert.deepStrictEqual(names, ["request", "RateLimiter.charge"])
+  }))
+
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
 
-  it.effect("restores counts and bans unchanged one second after they changed, even if the process is killed", () =>
+  it.effect("restores counts and bans unchanged half a second after they changed, even if the process is killed", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const killed = yield* newProcess
@@ -159,7 +178,7 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* killed.charge("address:192.0.2.1", limits)
       yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
       yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
-      yield* TestClock.adjust("1 second")
+      yield* TestClock.adjust("500 millis")
       const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
       yield* untilTrue(Effect.map(saved, ({ length }) => length > 0), "the counts are saved")
       assert.deepStrictEqual((yield* saved).map(({ caller }) => caller), ["key:banned", "key:counted"])

@@ -79,9 +79,14 @@ export const databases = [
 
 export const random = NodeCrypto.layerSecureRandom
 
-const none = { acquirer: Effect.die("no database"), compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "" }
+const withoutServer = (acquirer: Effect.Effect<never>) => {
+  const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "" }
+  return Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer))
+}
 /** In place of the database of stores in memory. */
-export const noDatabase = Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(none), Reactivity.layer))
+export const noDatabase = withoutServer(Effect.die("no database"))
+/** A database that never responds. */
+export const silentDatabase = withoutServer(Effect.never)
 
 const silent = Layer.succeed(Readiness, Effect.fail(databaseSilent))
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(

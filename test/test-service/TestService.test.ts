@@ -1,14 +1,17 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Redacted } from "effect"
+import { SecureRandom } from "effect/crypto"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import { InternalError, RateLimitExceeded, ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
+import { withMetadata } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { ApiKeys, layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
+import { ApiKeys, KeyUsage, KeyVerifier } from "../../src/testing.ts"
+import { layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
 const never = { retry: { times: 0, maxWait: 0 } }
@@ -81,9 +84,10 @@ describe("TestService", () => {
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       yield* service.loseResponses(2)
-      const creating = yield* Effect.forkChild(client.create(rex))
+      const creating = yield* Effect.forkChild(withMetadata(client.create(rex)))
       yield* TestClock.adjust("1 minute")
-      yield* Fiber.join(creating)
+      const [, { isReplayed }] = yield* Fiber.join(creating)
+      assert.isTrue(isReplayed, "the request of a lost response is served")
       assert.deepStrictEqual((yield* service.sentRequests).map(({ status }) => status), [undefined, undefined, 201])
       assert.lengthOf((yield* client.list()).pets, 1)
     }).pipe(Effect.provide(layerTest())))
@@ -99,6 +103,7 @@ describe("TestService", () => {
         [new PetstoreClientError({ reason: undeclared, ...facts }), { reason: undeclared, ...facts }],
         [new PetstoreClientError({ reason: proxy }), { reason: { _tag: "UnexpectedResponse", status: 502 } }],
         [new PetstoreClientError({ reason: new Unreachable({ message: "cut" }) }), { reason: { _tag: "Unreachable" } }],
+        [new ServiceUnavailable(facts), { _tag: "ServiceUnavailable", ...facts }],
         // From then on the client waits.
         [new RateLimitExceeded(facts), { _tag: "RateLimitExceeded", ...facts }]
       ] as const
@@ -115,9 +120,14 @@ it.effect("layerTest uses the layers that replace its own", () => {
     (own) => RateLimiter.of({ ...own, charge: (caller) => own.charge(caller, { perMinute: 0, perDay: 0 }) })
   )
   const rateLimiter = Layer.provide(Layer.effect(RateLimiter, zero), RateLimiter.layerMemory)
+  const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => Effect.void }
+  const memory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
+  const apiKeys = Layer.provideMerge(Layer.succeed(KeyVerifier, verifier), memory)
+  const tag = Effect.map(Effect.flatMap(PetstoreClient, ({ list }) => Effect.flip(list())), ({ _tag }) => _tag)
   return Effect.gen(function*() {
-    assert.strictEqual((yield* Effect.flip((yield* PetstoreClient).list()))._tag, "RateLimitExceeded")
-  }).pipe(Effect.provide(layerTest({ ...never, rateLimiter })))
+    assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, rateLimiter })), "RateLimitExceeded")
+    assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, apiKeys })), "ServiceUnavailable")
+  })
 })
 
 it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans and audit log", () =>
@@ -127,7 +137,7 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     const id = (yield* admin.list()).keys[0]?.id ?? ""
     assert.containsSubset(yield* admin.usage(id), { minutes: [{ allowed: 1, rejected: 0 }], hours: [{ allowed: 1 }] })
     yield* service.banKey
-    assert.isNotNull((yield* admin.get(id)).ban)
+    assert.containsSubset(yield* admin.get(id), { plan: "free", ban: {} })
     yield* admin.unban(id)
     yield* admin.update(id, { enabled: false })
     assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
@@ -135,6 +145,18 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     const actions = entries.flatMap(({ action, operator }) => [action, operator])
     assert.deepStrictEqual(actions, ["update", "test", "unban", "test", "issue", null])
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("Lists have 20 items by default, and the list of the keys with the most requests has 10", () =>
+  Effect.gen(function*() {
+    const [admin, client, service] = [yield* AdminClient, yield* PetstoreClient, yield* TestService]
+    const usage = yield* KeyUsage
+    yield* service.insertPets(...Array.from({ length: 21 }, () => rex))
+    const issued = yield* Effect.replicateEffect(admin.issue({ name: "a", plan: "free" }), 21)
+    for (const { id } of issued) usage.count(id, "allowed", 0)
+    const [{ pets }, { keys }, { entries }] = [yield* client.list(), yield* admin.list(), yield* admin.audit()]
+    const top = yield* admin.topUsage()
+    assert.deepStrictEqual([pets, keys, entries, top].map(({ length }) => length), [20, 20, 20, 10])
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("layerService serves no documents", () =>
