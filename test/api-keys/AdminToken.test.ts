@@ -31,9 +31,8 @@ describe("The admin token", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       writeFileSync(join(DATA_DIR, "admin-token"), "adm_secret\nadm_secret_2", { mode: 0o600 })
-      const message = LogReferences.describeCause(
-        Cause.fail(yield* Effect.flip(readToken({ DATA_DIR: relative(".", DATA_DIR) })))
-      )
+      const error = yield* Effect.flip(readToken({ DATA_DIR: relative(".", DATA_DIR) }))
+      const message = LogReferences.describeCause(Cause.fail(error))
       assert.match(message, new RegExp(`^${DATA_DIR}/admin-token: expected 1 to 4096 visible ASCII characters`))
       assert.include(message, "Remove the file and restart: the service makes a new token")
       assert.notInclude(message, "adm_secret")

@@ -3,7 +3,7 @@
  *
  * `CONFORMANCE_REQUESTS` sets the minimum number of requests, `CONFORMANCE_SEED` the seed of their random values.
  */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { Effect } from "effect"
 import * as fc from "fast-check"
@@ -50,42 +50,40 @@ const checksOf = (document: Json, responses: Json) => {
   }
 }
 
-describe("The service", () => {
-  it.live(`conforms to its OpenAPI document in ${requests} requests`, () =>
-    Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory })
-      const { key } = yield* issue(service)
-      const { body: document } = yield* send(`${service.address}/openapi.json`, "")
-      const { boundaries, invalid, responses, valid } = requestsOf(document)
-      const assertConforms = checksOf(document, responses)
-      const check = async (request: Request): Promise<number> => {
-        const { body = null, method, target } = request
-        const headers = { ...request.headers, authorization: `Bearer ${key}` }
-        const response = await fetch(service.address + target, { method, headers, body })
-        const received = { status: response.status, headers: response.headers, text: await response.text() }
-        try {
-          assertConforms(request, received)
-        } catch (cause) {
-          const details = JSON.stringify({ request, ...received, CONFORMANCE_SEED: seed })
-          throw new Error(`${String(cause)}\n${details}`, { cause })
-        }
-        return response.status
+it.live(`The service conforms to its OpenAPI document in ${requests} requests`, () =>
+  Effect.gen(function*() {
+    const service = yield* start({ DATA_DIR: yield* dataDirectory })
+    const { key } = yield* issue(service)
+    const { body: document } = yield* send(`${service.address}/openapi.json`, "")
+    const { boundaries, invalid, responses, valid } = requestsOf(document)
+    const assertConforms = checksOf(document, responses)
+    const check = async (request: Request): Promise<number> => {
+      const { body = null, method, target } = request
+      const headers = { ...request.headers, authorization: `Bearer ${key}` }
+      const response = await fetch(service.address + target, { method, headers, body })
+      const received = { status: response.status, headers: response.headers, text: await response.text() }
+      try {
+        assertConforms(request, received)
+      } catch (cause) {
+        const details = JSON.stringify({ request, ...received, CONFORMANCE_SEED: seed })
+        throw new Error(`${String(cause)}\n${details}`, { cause })
       }
-      yield* Effect.promise(async () => {
-        assert.isAbove(boundaries.length, 40)
-        assert.sameMembers([...new Set(boundaries.map(({ operationId }) => operationId))], Object.keys(responses))
-        for (const request of boundaries) await check(request)
+      return response.status
+    }
+    yield* Effect.promise(async () => {
+      assert.isAbove(boundaries.length, 40)
+      assert.sameMembers([...new Set(boundaries.map(({ operationId }) => operationId))], Object.keys(responses))
+      for (const request of boundaries) await check(request)
 
-        const batches = fc.array(fc.oneof(valid, invalid), { minLength: 10, maxLength: 10 })
-        const random = fc.asyncProperty(batches, async (batch) => {
-          await Promise.all(batch.map(check))
-        })
-        await fc.assert(random, { seed, numRuns: Math.ceil((requests - boundaries.length) / 10) })
-
-        // Examples: a page that has a next one, and a pet, which random requests do not find.
-        const get = { method: "GET", headers: {}, body: undefined, wrong: undefined }
-        await check({ ...get, operationId: "listPets", target: "/v1/pets?limit=1" })
-        assert.strictEqual(await check({ ...get, operationId: "getPet", target: "/v1/pets/1" }), 200)
+      const batches = fc.array(fc.oneof(valid, invalid), { minLength: 10, maxLength: 10 })
+      const random = fc.asyncProperty(batches, async (batch) => {
+        await Promise.all(batch.map(check))
       })
-    }), 900_000)
-})
+      await fc.assert(random, { seed, numRuns: Math.ceil((requests - boundaries.length) / 10) })
+
+      // Examples: a page that has a next one, and a pet, which random requests do not find.
+      const get = { method: "GET", headers: {}, body: undefined, wrong: undefined }
+      await check({ ...get, operationId: "listPets", target: "/v1/pets?limit=1" })
+      assert.strictEqual(await check({ ...get, operationId: "getPet", target: "/v1/pets/1" }), 200)
+    })
+  }), 900_000)

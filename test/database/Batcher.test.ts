@@ -1,10 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Context, Deferred, Duration, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
+import { Deferred, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import * as Batcher from "../../src/database/Batcher.ts"
 import { databaseSilent } from "../../src/database/Deadline.ts"
-
-const Caller = Context.Reference<string>("test/Caller", { defaultValue: () => "none" })
 
 type Options = Readonly<Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>>
 
@@ -16,17 +14,14 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   const hanging = Latch.makeUnsafe(!hangs)
   const runs: Array<ReadonlyArray<number>> = []
   const spans: Array<Tracer.Span | undefined> = []
-  const callers: Array<string> = []
   const released = yield* Deferred.make<void>()
   const testScope = yield* Effect.scope
   const call = yield* Batcher.make({
     name: "double",
     concurrency,
     size,
-    timeout: Duration.seconds(3),
     run: Effect.fnUntraced(function*(items: ReadonlyArray<number>) {
       runs.push(items)
-      callers.push(yield* Caller)
       spans.push(Option.getOrUndefined(yield* Effect.option(Effect.currentSpan)))
       yield* Effect.onInterrupt(Deferred.await(released), () => hanging.await)
       return items.includes(-1) ? yield* Effect.fail("no number") : new Map(items.map((item) => [item, item * 2]))
@@ -37,7 +32,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   /** Starts calls, and waits until all of them wait. */
   const start = (...items: ReadonlyArray<number>) =>
     Effect.tap(Effect.forEach(items, (item) => Effect.forkChild(call(item))), turns)
-  return { call, callers, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
+  return { call, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
 })
 
 const unavailable = Exit.fail(databaseSilent)
@@ -46,14 +41,6 @@ const unavailable = Exit.fail(databaseSilent)
 const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
   fibers.map((fiber) => fiber.pollUnsafe() ?? "waits")
 
-/** A clock that `pause` moves by five seconds without running a timer. */
-const pausingClock = Effect.map(Clock.Clock, (clock) => {
-  let paused = 0n
-  const pause = Effect.sync(() => void (paused += 5_000_000_000n))
-  const monotonicTimeNanosUnsafe = () => clock.monotonicTimeNanosUnsafe() + paused
-  return { pause, clock: Object.assign(Object.create(clock) as Clock.Clock, { monotonicTimeNanosUnsafe }) }
-})
-
 describe("A call", () => {
   it.effect("whose function throws fails its calls, and the next one runs", () =>
     Effect.gen(function*() {
@@ -61,8 +48,7 @@ describe("A call", () => {
         if (items.includes(0)) throw new Error("broken")
         return Effect.succeed(new Map(items.map((item) => [item, 1 / item])))
       }
-      const options = { name: "invert", concurrency: 1, size: 10, timeout: Duration.seconds(3), run }
-      const invert = yield* Batcher.make(options)
+      const invert = yield* Batcher.make({ name: "invert", concurrency: 1, size: 10, run })
       assert.match(String(yield* Effect.exit(invert(0))), /broken/)
       assert.strictEqual(yield* invert(2), 0.5)
     }))
@@ -88,20 +74,6 @@ describe("A call", () => {
       yield* endHanging
       assert.strictEqual(yield* Fiber.join(later ?? assert.fail()), 6)
       assert.deepStrictEqual(runs, [[1], [3]])
-    }))
-
-  it.effect("does not fail because the process was paused", () =>
-    Effect.gen(function*() {
-      const { clock, pause } = yield* pausingClock
-      yield* Effect.gen(function*() {
-        const { release, start } = yield* make()
-        const fibers = [...yield* start(1), ...yield* start(2)]
-        yield* pause
-        yield* TestClock.adjust("2500 millis")
-        assert.deepStrictEqual(ends(fibers), ["waits", "waits"])
-        yield* release
-        assert.deepStrictEqual(yield* Fiber.joinAll(fibers), [2, 4])
-      }).pipe(Effect.provideService(Clock.Clock, clock))
     }))
 
   it.effect("fails at once when the scope closes, whether it is queued, runs or starts later", () =>
@@ -140,14 +112,13 @@ describe("A batch", () => {
       assert.strictEqual(yield* call(5), 10)
     }))
 
-  it.effect("has a span with links to its requests, unless none is traced, and not the context of its first caller", () =>
+  it.effect("has a span with links to its requests, unless none is traced", () =>
     Effect.gen(function*() {
-      const { call, callers, release, spans } = yield* make()
+      const { call, release, spans } = yield* make()
       yield* release
       const [a, b] = [yield* Effect.makeSpan("a"), yield* Effect.makeSpan("b")]
       yield* Effect.forEach([a, b], (span, item) => Effect.withParentSpan(call(item), span), { concurrency: 2 })
-      yield* Effect.provideService(call(3), Caller, "first")
-      assert.deepStrictEqual(callers, ["none", "none"])
+      yield* call(3)
       const [traced, untraced] = spans
       assert.deepInclude(traced, { name: "double", parent: Option.some(a), links: [{ span: b, attributes: {} }] })
       assert.isUndefined(untraced)

@@ -33,18 +33,20 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
       assert.sameMembers((yield* sessions).map(({ pid }) => pid), pids)
     }))
 
-  const faults: ReadonlyArray<Proxy.Fault> = ["hanging", "severed"]
-  it.live.each(faults)("are replaced within four seconds of silence (%s)", (fault) =>
-    Effect.gen(function*() {
-      const { pids, proxy, sessions, sql } = yield* makePool
-      assert.lengthOf(new Set(pids), 2)
-      proxy.setFault(fault)
-      const startedAt = performance.now()
-      yield* Effect.flip(Effect.timeout(sql`SELECT 1`, "1 second"))
-      assert.isBelow(performance.now() - startedAt, 4_000)
-      proxy.setFault(undefined)
-      yield* Effect.sleep("1 second")
-      yield* sql`SELECT 1`
-      assert.isEmpty((yield* sessions).filter(({ pid }) => pids.includes(pid)))
-    }))
+  it.live.each<Proxy.Fault>(["hanging", "severed"])(
+    "are replaced within four seconds of silence (%s)",
+    (fault) =>
+      Effect.gen(function*() {
+        const { pids, proxy, sessions, sql } = yield* makePool
+        assert.lengthOf(new Set(pids), 2)
+        proxy.setFault(fault)
+        const startedAt = performance.now()
+        yield* Effect.flip(Effect.timeout(sql`SELECT 1`, "1 second"))
+        assert.isBelow(performance.now() - startedAt, 4_000)
+        proxy.setFault(undefined)
+        yield* Effect.sleep("1 second")
+        yield* sql`SELECT 1`
+        assert.isEmpty((yield* sessions).filter(({ pid }) => pids.includes(pid)))
+      })
+  )
 })

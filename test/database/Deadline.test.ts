@@ -4,8 +4,7 @@ import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as Deadline from "../../src/database/Deadline.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
-import * as StatementBatcher from "../../src/database/StatementBatcher.ts"
-import { noDatabase, silentDatabase } from "../support/Databases.ts"
+import { silentDatabase } from "../support/Databases.ts"
 
 it.effect("The check of the database for /readyz fails after one second", () =>
   Effect.gen(function*() {
@@ -29,17 +28,6 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     yield* TestClock.adjust("1 millis")
     assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
   }))
-
-const batches = [["read", StatementBatcher.read], ["write", StatementBatcher.write]] as const
-it.effect.each(batches)("A %s fails with 503 three seconds after its start", ([, make]) =>
-  Effect.gen(function*() {
-    const call = yield* make<number, never, never>({ name: "silent", size: 1, run: () => Effect.never })
-    const fiber = yield* Effect.forkChild(call(1), { startImmediately: true })
-    yield* TestClock.adjust("2800 millis")
-    assert.isUndefined(fiber.pollUnsafe())
-    yield* TestClock.adjust("200 millis")
-    assert.deepStrictEqual(fiber.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
-  }).pipe(Effect.provide(noDatabase)))
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>
   Effect.gen(function*() {

@@ -49,7 +49,6 @@ const chargedToKey = { "x-ratelimit-scope": "key", "x-ratelimit-remaining": "59"
 const listAs = (credential: string) => request("GET /v1/pets", [`Authorization: ${credential}`])
 const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
 const invalidToken = { "www-authenticate": `Bearer error="invalid_token"` }
-const keyForm = "one idempotency key of 1 to 255 visible ASCII characters"
 const tooLarge = "The URL and the headers together are larger than 16 KiB"
 const coding = "expected a Transfer-Encoding that ends with chunked"
 
@@ -79,7 +78,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "204": [
     ["OPTIONS", request("OPTIONS /v1/pets", []), ofPets],
-    ["OPTIONS of getPet", request("OPTIONS /v1/pets/1", []), ofPet],
+    ["OPTIONS of getPet", request("OPTIONS /v1/pets/1", []), { ...ofPet, ...deprecated }],
     ["OPTIONS of the server", request("OPTIONS *", []), ofServer],
     ["a preflight of an allowed origin", request("OPTIONS /v1/pets", preflight), { ...allowed(shop), ...accepted }]
   ],
@@ -91,27 +90,23 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a malformed header", request("GET /v1/pets", ["Bad Header: 1"]), {}, "(method, URL encoding or a header)"],
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
-    ["an invalid idempotency key", post([json, "Idempotency-Key: a b"], pet), {}, keyForm],
     ["a fragment", request("GET /v1/pets/1#a")],
     ["no Host", message("GET /v1/pets HTTP/1.1", []), {}, "expected one valid Host header."],
     ["getPet without Host", message("GET /v1/pets/1 HTTP/1.1", ["KEY"]), deprecated],
     ["a path of getPet that is not decodable", request("GET /v1/pets/%"), deprecated],
     ["two Hosts", request("GET /v1/pets", ["Host: a"])],
     ["an invalid Host", message("GET /v1/pets HTTP/1.1", ["Host: a/b"])],
-    ["HEAD with an invalid Host", message("HEAD /v1/pets HTTP/1.1", ["Host: a/b"])],
     ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", { vary: "Origin" }],
     ["an invalid version", message("GET /v1/pets HTTP/1.x", ["Host: a"])],
     ["chunked HTTP/1.0", message("POST /v1/pets HTTP/1.0", [keepAlive, json, chunked, "KEY"], petInChunks), {}, coding],
     ["a coding that is not chunked", request("GET /v1/pets", ["Transfer-Encoding: gzip", "KEY"])],
     ["a body in a coding that is not chunked", request("POST /v1/pets", ["Transfer-Encoding: gzip", json, "KEY"], "x")],
-    ["a coding in HTTP/1.0", message("GET /v1/pets HTTP/1.0", [keepAlive, "Transfer-Encoding: gzip", "KEY"])],
     ["Content-Length with chunks", post([chunked], "0\r\n\r\n")]
   ],
   "401 missing_api_key": [
     ["no key to getPet", request("GET /v1/pets/1", []), noCredential, "Send an API key as a bearer token: "],
     ["a key alone", listAs("psk_x"), {}, "Found Authorization without Bearer. Send"],
     ["an empty variable", listAs("Bearer "), {}, "Found Authorization: Bearer without"],
-    ["Basic", listAs("Basic eA=="), {}, "Found Authorization without Bearer. Send"],
     ["another header", request("GET /v1/pets", ["X-API-Key: psk_x"]), {}, "Found X-API-Key. Send an API key as a"],
     ["a key in the URL", request("GET /v1/pets?api_key=psk_x", []), {}, "Found a key in the URL, which logs can show."]
   ],
@@ -135,10 +130,9 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["CONNECT", request("CONNECT localhost:80", []), ofServer],
     ["an unknown method", request("BREW /v1/pets", []), ofServer, `BREW is not allowed here. Use one of`],
     ["DELETE", request("DELETE /v1/pets/1"), ofPet, `DELETE is not allowed here. Use one of ${ofPet.allow}.`],
-    ["PATCH with a key", request("PATCH /v1/pets"), ofPets],
     ["PUT without a key", request("PUT /v1/pets", []), ofPets],
     ["PUT of a document", request("PUT /openapi.json", []), { allow: "GET, HEAD, OPTIONS" }],
-    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), ofPet]
+    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), { ...ofPet, ...deprecated }]
   ],
   "413 payload_too_large": [
     ["a large body of another type", request("POST /v1/pets", ["KEY", "Content-Type: a/b", "Content-Length: 16385"])],
@@ -162,8 +156,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["too many fields", request("GET /v1/pets", Array.from({ length: 99 }, () => "X: 1"))]
   ],
   "500 internal_error": [
-    ["a defect", request("GET /v1/pets/1"), { ...deprecated, ...chargedToKey }],
-    ["a defect at an encoded path", request("GET /%761/pets/1?x"), deprecated]
+    ["a defect", request("GET /v1/pets/1"), { ...deprecated, ...chargedToKey }]
   ],
   "505 http_version_not_supported": [
     ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],

@@ -150,7 +150,7 @@ describeOnEach(services, "The contract", (it) => {
       assert.notStrictEqual(ofOtherKey.text, first.text)
       assert.deepStrictEqual([reused, ofOtherKey].map(isReplay), [null, null])
       for (const invalid of ["", `""`, "x".repeat(256), "a b", `"a`]) {
-        assertError(yield* create(invalid), 400, "invalid_request", "header.idempotency-key")
+        assertError(yield* create(invalid), 400, "invalid_request", "header.idempotency-key: expected one idempotency")
       }
       assert.strictEqual((yield* create("x".repeat(255))).status, 201)
     }))

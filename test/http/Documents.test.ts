@@ -1,9 +1,7 @@
-import { assert, it, layer } from "@effect/vitest"
-import { Effect, Fiber, Latch } from "effect"
-import { HttpRouter, HttpServerRequest } from "effect/http"
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
-import * as CachedDocument from "../../src/http/CachedDocument.ts"
 import { memory } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
@@ -50,21 +48,3 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
       assert.strictEqual((yield* get("identity", { "if-none-match": etag })).status, 200)
     }))
 })
-
-it.live("A document is rendered once, also after a failure or if its first client disconnects meanwhile", () =>
-  Effect.gen(function*() {
-    let renders = 0
-    const [started, mayEnd] = [yield* Latch.make(), yield* Latch.make()]
-    const page = Effect.as(Effect.andThen(started.open, mayEnd.await), { contentType: "text/plain", content: "page" })
-    const render = Effect.suspend(() => ++renders === 1 ? Effect.die("broken") : page)
-    const httpEffect = yield* HttpRouter.toHttpEffect(CachedDocument.serve("/page", render))
-    const request = HttpServerRequest.fromWeb(new Request("http://localhost/page"))
-    const get = Effect.scoped(Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request))
-    assert.strictEqual((yield* Effect.exit(get))._tag, "Failure")
-    const first = yield* Effect.forkChild(get)
-    yield* started.await
-    const leaving = yield* Effect.forkChild(Fiber.interrupt(first))
-    yield* mayEnd.open
-    yield* Fiber.join(leaving)
-    assert.deepStrictEqual([(yield* get).status, renders], [200, 2])
-  }))

@@ -41,13 +41,8 @@ describe.skipIf(browser === undefined)("/docs", () => {
           // Chromium logs a 401 as an error. The test provokes one 401 below.
           if (message.type() === "error" && !message.text().includes("401")) errors.push(message.text())
         })
-        // The second load revalidates the page, and must work with the headers of a 304.
-        for (const load of [() => page.goto(service.address), () => page.reload()]) {
-          await load()
-          await page.getByRole("heading", { name: "Create a pet" }).waitFor()
-        }
-        assert.strictEqual(await page.title(), "Petstore")
-        await page.getByText("Each request carries an API key as a bearer token.").first().waitFor()
+        await page.goto(service.address)
+        await page.getByRole("heading", { name: "Create a pet" }).waitFor()
         assert.match(await tryOut(page, 0), /^401 .*"code":"missing_api_key"/)
         await page.getByPlaceholder("Token").first().fill(key)
         assert.match(await tryOut(page, 0), /^200 .*"name":"Rexofthepage","categoryId":9223372036854775807,/)

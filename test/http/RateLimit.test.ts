@@ -29,7 +29,6 @@ describe("Rate limits", () => {
         // Each fourth request is a create.
         const index = used % paths.length
         const response = yield* call(paths[index] ?? "", { key, method: index === 0 ? "POST" : "GET" })
-        assert.notStrictEqual(response.status, 429)
         const expected = { limit: "60", remaining: `${60 - used}`, reset: "1061", scope: "key", retryAfter: null }
         assert.include(limitsOf(response), expected)
         const windows = `"minute";r=${60 - used};t=60, "day";r=${1000 - used};t=86400`

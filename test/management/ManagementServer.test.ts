@@ -19,10 +19,6 @@ const get = (target: string, fields = "Host: localhost\r\n") =>
 const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhost\r\n") =>
   get(target, bearer === undefined ? fields : `${fields}Authorization: Bearer ${bearer}\r\n`)
 
-/** Returns the value of a series. */
-const metric = (series: string) =>
-  Effect.map(get("/metrics"), ({ text }) => Number(text.split(`\npetstore_${series} `)[1]?.split("\n")[0] ?? 0))
-
 it.effect("The database is checked for /readyz, which names it in an outage, for /metrics, and every 15 seconds", () =>
   Effect.gen(function*() {
     let [isDown, pings] = [true, 0]
@@ -73,14 +69,6 @@ describe("Admin authentication", () => {
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
-  it.effect("does not charge failures to the client's address on the API port", () =>
-    Effect.gen(function*() {
-      const { call } = yield* Service
-      yield* Effect.replicateEffect(getAs(), 60)
-      assert.strictEqual((yield* call("/v1/pets")).headers.get("x-ratelimit-remaining"), "59")
-      // `Layer.fresh` around all layers would hide that two of them share one memory.
-    }).pipe(Effect.provide(serversOn(memory))))
-
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
   it.effect.each(proxies)(
     "records and limits clients behind %s by the address %s",
@@ -123,16 +111,12 @@ describe("Admin authentication", () => {
         Effect.map(Effect.flip(Effect.flatMap(as(bearer), (client) => client.get("key_none"))), ({ _tag }) => _tag)
       const tags = yield* Effect.forEach(["alice", board, "", "x".repeat(17_000)], tagOf)
       assert.deepStrictEqual(tags, ["InvalidAdminToken", "NotFound", "MissingAdminToken", "HeaderFieldsTooLarge"])
-      yield* Effect.replicateEffect(getAs(), 60)
-      assert.strictEqual(yield* tagOf("alice"), "TooManyAttempts")
     }).pipe(fresh({ ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}`, ENVIRONMENT: "staging" })))
 
-  it.effect("counts each failure by its code, and logs at most one warning per address and minute, without the token", () =>
+  it.effect("logs at most one warning for the failures of an address in a minute, without the token", () =>
     Effect.gen(function*() {
       const { lines } = yield* Management
-      const failed = (code: string) => metric(`admin_authentication_failures_total{code="${code}"}`)
       const other = "Host: localhost\r\nX-Forwarded-For: 203.0.113.7\r\n"
-      const [missing, invalid] = [yield* failed("missing_admin_token"), yield* failed("invalid_admin_token")]
       for (let minute = 0; minute < 2; minute++) {
         for (let i = 0; i < 70; i++) yield* getAs(`adm_wrong${i}`)
         yield* getAs()
@@ -140,8 +124,6 @@ describe("Admin authentication", () => {
         assertError(yield* getAs("adm_wrong", "/admin/keys", other), 401, "invalid_admin_token")
         yield* TestClock.adjust("1 minute")
       }
-      assert.strictEqual(yield* failed("missing_admin_token"), missing + 2)
-      assert.strictEqual(yield* failed("invalid_admin_token"), invalid + 142)
       const failures = lines.filter(({ message }) => String(message).includes("Admin authentication failed"))
       const addresses = ["127.0.0.1", "203.0.113.7"]
       assert.deepStrictEqual(failures.map(({ address }) => address), [...addresses, ...addresses])
@@ -154,7 +136,6 @@ describe("Admin authentication", () => {
 
 const rejections = [
   ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request", /^$/],
-  ["no Host", "GET /healthz HTTP/1.1\r\n\r\n", 400, "invalid_request", /^$/],
   ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
 ] as const
 
@@ -182,15 +163,6 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       }
     }))
 
-  it.effect("has the metrics of the API port", () =>
-    Effect.gen(function*() {
-      const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
-      const count = metric(`http_server_request_duration_seconds_count{${labels}}`)
-      const before = yield* count
-      assert.strictEqual((yield* (yield* Service).call("/v1/pets/1")).status, 401)
-      assert.strictEqual(yield* count, before + 1)
-    }))
-
   it.effect("has the versions of the process in /healthz, even without a database", () =>
     Effect.gen(function*() {
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
@@ -198,23 +170,22 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
     }))
 
-  it.effect.each(rejections)("responds to %s with the Error body, and closes", (row) =>
-    Effect.gen(function*() {
-      const [, bytes, status, code, allow] = row
-      const response = yield* (yield* Management).send(bytes)
-      assertError(response, status, code)
-      assert.strictEqual(response.headers.get("connection"), "close")
-      assert.match(response.headers.get("allow") ?? "", allow)
-    }))
+  it.effect.each(rejections)(
+    "responds to %s with the Error body, and closes",
+    ([, bytes, status, code, allow]) =>
+      Effect.gen(function*() {
+        const response = yield* (yield* Management).send(bytes)
+        assertError(response, status, code)
+        assert.strictEqual(response.headers.get("connection"), "close")
+        assert.match(response.headers.get("allow") ?? "", allow)
+      })
+  )
 
   it.effect("serves IP addresses, localhost, MANAGEMENT_HOST and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
     Effect.gen(function*() {
       const addresses = ["127.0.0.1", "10.0.0.7:9090", "[::1]:9090", "[fd00::1]"]
-      for (
-        const host of [...addresses, "localhost", "LOCALHOST.:9090", "127.1", "petstore.internal:9090", "PETSTORE-1"]
-      ) {
-        assert.strictEqual((yield* ofHost(host)).status, 200, host)
-      }
+      const names = ["localhost", "LOCALHOST.:9090", "127.1", "petstore.internal:9090", "PETSTORE-1"]
+      for (const host of [...addresses, ...names]) assert.strictEqual((yield* ofHost(host)).status, 200, host)
       assert.strictEqual((yield* ofHost("evil.example", "http://localhost/healthz")).status, 200)
       // HAProxy checks health with HTTP/1.0 and without a Host.
       assert.strictEqual((yield* (yield* Management).send("GET /healthz HTTP/1.0\r\n\r\n")).status, 200)

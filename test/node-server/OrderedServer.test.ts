@@ -125,9 +125,10 @@ describe("The service", () => {
   const largePages = memoryWith(() => ({
     list: () => Effect.succeed({ pets: Array.from({ length: 100 }, () => pet) })
   }))
-  const pages = Effect.map(
-    Effect.flatMap(Service, ({ unlimitedKey }) => unlimitedKey),
-    (key) => request("GET /v1/pets?limit=100", `Authorization: Bearer ${key}`)
+  const pages = Effect.flatMap(
+    Service,
+    ({ unlimitedKey }) =>
+      Effect.map(unlimitedKey, (key) => request("GET /v1/pets?limit=100", `Authorization: Bearer ${key}`))
   )
 
   it.effect("destroys a connection whose client has not read a response for 60 seconds", () =>

@@ -30,11 +30,3 @@ it.live.each<readonly [env: Readonly<Record<string, string>>, isTTY: boolean, le
       assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson], expected)
     })
 )
-
-it.live("A logger removes its listeners from the process when its scope ends", () =>
-  Effect.gen(function*() {
-    const countListeners = () => [process.listenerCount("exit"), process.stderr.listenerCount("error")]
-    const before = countListeners()
-    const during = yield* Effect.scoped(Effect.map(Layer.build(Logging.layer), countListeners))
-    assert.deepStrictEqual([during, countListeners()], [before.map((count) => count + 1), before])
-  }))

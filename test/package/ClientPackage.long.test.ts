@@ -145,17 +145,14 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       yield* run(project, join(root, "node_modules/.bin/publint"), [tarball, "--strict"])
       yield* run(project, join(root, "node_modules/.bin/attw"), [tarball, "--profile", "esm-only"])
       assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
-      yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
     }))
 
-  it.effect("has its build and its documents, less than 1 MB, the service's version, and no dependencies", () =>
+  it.effect("has its build and its documents, the service's version, and no dependencies", () =>
     Effect.gen(function*() {
       const { installed } = yield* Installed
-      const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
-        .filter((file) => statSync(join(installed, file)).isFile())
-      const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
+      const others = readdirSync(installed, { recursive: true, encoding: "utf8" })
+        .filter((file) => statSync(join(installed, file)).isFile() && !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
       assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
-      assert.isBelow(files.reduce((total, file) => total + statSync(join(installed, file)).size, 0), 1_000_000)
       const read = (name: string) => readFileSync(join(installed, name), "utf8")
       const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
       const expected = [undefined, { effect: `^${effect}` }, manifest.version]

@@ -72,7 +72,6 @@ describeOnEach(stores, "PetRepository", (it, store) => {
       assert.deepStrictEqual(again, { pet: renewed.pet, isReplay: true })
       assert.deepStrictEqual([renewed.isReplay, created.isReplay], [false, false])
       assert.strictEqual(same.code, "idempotency_key_reused")
-      assert.isTrue(old.id < live.id && live.id < renewed.pet.id && renewed.pet.id < created.pet.id)
       assert.deepStrictEqual(yield* pets.find(renewed.pet.id), Option.some(renewed.pet))
       // The renewed key is valid for another 24 hours.
       yield* TestClock.adjust("86399 seconds")
@@ -282,8 +281,6 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
   const sold = { status: "sold", name: "Rex", categoryId: 9007199254740993n } as const
   assert.strictEqual(canonicalText(sold), `["Rex","9007199254740993","sold"]`)
   assert.strictEqual(canonicalText({ name: "\u{1f415}", categoryId: -1n }), `["\u{1f415}","-1",null]`)
-  const [text, same] = [{ b: 2, a: "x" }, { a: "x", b: 2 }].map((others) => canonicalText({ ...pet, ...others }))
-  assert.deepStrictEqual([text, same], Array(2).fill(`["Rex","1","sold",["a","x"],["b",2]]`))
 })
 
 it.each([0, 1])("A short name is cached for %d seconds from the start of its read, and a long one never", (seconds) => {

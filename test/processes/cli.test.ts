@@ -2,13 +2,10 @@ import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
-import { fileURLToPath } from "node:url"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
 import { dataDirectory } from "../support/Databases.ts"
-import { compileCache, killChild, send, serve, start, until, untilTrue } from "../support/Process.ts"
-
-const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
+import { cli, compileCache, killChild, send, serve, start, until, untilTrue } from "../support/Process.ts"
 
 /** The service beside which all tests run, and ways to run `petstore keys`, which finds the token in its `DATA_DIR`. */
 const startService = Effect.gen(function*() {

@@ -30,34 +30,36 @@ const copyOf = (...names: ReadonlyArray<string>) =>
     return Effect.void
   })
 
-const isRoot = process.getuid?.() === 0
-it.live.runIf(isRoot)("The image runs unprivileged and read-only, and reports health", () =>
-  Effect.gen(function*() {
-    const app = yield* copyOf("package.json", "tsconfig.json", "tsconfig.build.json", "rolldown.config.ts", "src")
-    chmodSync(app, 0o755)
-    symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
-    const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
-    execFileSync("npm", ["run", "build"], { cwd: app, env: { PATH, HOME: app }, stdio: "pipe" })
-    const [, link = ""] = /&& (chmod .* && ln .*)$/m.exec(readPage("Dockerfile")) ?? []
-    execFileSync("sh", ["-c", link.replace("/app/", `${app}/`).replace("/usr/local/bin", app)], { cwd: app })
-    const help = execFileSync(join(app, "petstore"), ["keys", "--help"], { encoding: "utf8", env: { PATH } })
-    assert.include(help, "petstore keys <subcommand>")
-    const DATA_DIR = yield* dataDirectory
-    execFileSync("chown", ["-R", "65534:65534", DATA_DIR])
+it.live.runIf(process.getuid?.() === 0)(
+  "The image runs unprivileged and read-only, and reports health",
+  () =>
+    Effect.gen(function*() {
+      const app = yield* copyOf("package.json", "tsconfig.json", "tsconfig.build.json", "rolldown.config.ts", "src")
+      chmodSync(app, 0o755)
+      symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
+      const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
+      execFileSync("npm", ["run", "build"], { cwd: app, env: { PATH, HOME: app }, stdio: "pipe" })
+      const [, link = ""] = /&& (chmod .* && ln .*)$/m.exec(readPage("Dockerfile")) ?? []
+      execFileSync("sh", ["-c", link.replace("/app/", `${app}/`).replace("/usr/local/bin", app)], { cwd: app })
+      const help = execFileSync(join(app, "petstore"), ["keys", "--help"], { encoding: "utf8", env: { PATH } })
+      assert.include(help, "petstore keys <subcommand>")
+      const DATA_DIR = yield* dataDirectory
+      execFileSync("chown", ["-R", "65534:65534", DATA_DIR])
 
-    const settings = [...image.matchAll(/^ENV (.*)$/gm)].flatMap(([, pairs = ""]) => pairs.split(" "))
-    // `docker build --build-arg REVISION=0123abc` sets the argument.
-    const fromImage = Object.fromEntries(settings.map((pair) => pair.replace("$REVISION", "0123abc").split("=")))
-    const env = { PATH, ...fromImage, DATA_DIR, PORT: "0", MANAGEMENT_PORT: String(yield* freePort) }
-    const service = yield* start(env, ["unshare", "-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")], app)
-    assert.match(yield* firstKey(service), /^psk_\w{38}$/)
-    assert.containsSubset((yield* send(`${service.management}/healthz`, "")).body, { revision: "0123abc" })
-    assert.include((yield* send(service.management, "")).text, "<html")
-    const [node = "", ...check] = commandOf("HEALTHCHECK")
-    execFileSync(node, check, { env })
-    assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-    assert.throws(() => execFileSync(node, check, { env, stdio: "ignore" }))
-  }))
+      const settings = [...image.matchAll(/^ENV (.*)$/gm)].flatMap(([, pairs = ""]) => pairs.split(" "))
+      // `docker build --build-arg REVISION=0123abc` sets the argument.
+      const fromImage = Object.fromEntries(settings.map((pair) => pair.replace("$REVISION", "0123abc").split("=")))
+      const env = { PATH, ...fromImage, DATA_DIR, PORT: "0", MANAGEMENT_PORT: String(yield* freePort) }
+      const service = yield* start(env, ["unshare", "-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")], app)
+      assert.match(yield* firstKey(service), /^psk_\w{38}$/)
+      assert.containsSubset((yield* send(`${service.management}/healthz`, "")).body, { revision: "0123abc" })
+      assert.include((yield* send(service.management, "")).text, "<html")
+      const [node = "", ...check] = commandOf("HEALTHCHECK")
+      execFileSync(node, check, { env })
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+      assert.throws(() => execFileSync(node, check, { env, stdio: "ignore" }))
+    })
+)
 
 it.live("npm ci --omit=dev installs at most 125 MB, and serves requests on the machine's own Node 22", () =>
   Effect.gen(function*() {

@@ -8,7 +8,6 @@ import { AdminClient } from "../../src/client/AdminClient.ts"
 import { withMetadata } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { ApiKeys, KeyUsage, KeyVerifier } from "../../src/testing.ts"
 import { layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
@@ -55,17 +54,6 @@ describe("TestService", () => {
       assert.strictEqual(error._tag === "PetstoreClientError" ? error.reason._tag : error._tag, tag)
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
-
-  it.effect("makes every function of the repository fail while the service is unavailable, and passes arguments on after", () =>
-    Effect.gen(function*() {
-      const [pets, service] = [yield* PetRepository, yield* TestService]
-      const { pet } = yield* pets.create(rex, { owner: "key_a", key: "a" })
-      yield* service.becomeUnavailable
-      const functions: ReadonlyArray<(...args: Array<never>) => Effect.Effect<unknown, unknown>> = Object.values(pets)
-      for (const run of functions) assert.instanceOf(yield* Effect.flip(run()), ServiceUnavailable)
-      yield* service.recover
-      assert.deepStrictEqual(yield* pets.create(rex, { owner: "key_a", key: "a" }), { pet, isReplay: true })
-    }).pipe(Effect.provide(layerTest(never))))
 
   it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
     let current = Redacted.make("psk_none")
