@@ -100,7 +100,7 @@ describeOnEach(servers, "Key operations", (it) => {
       yield* client.unban(id)
       assert.strictEqual((yield* client.get(id)).usage.minute.remaining, 0, "the counts stay")
       yield* client.update(id, { name: "b" })
-      const { body: [top] } = yield* admin("GET", "/usage?by=rejected&window=day&limit=1")
+      const { body: [top] } = yield* admin("GET", "/usage?by=banned&window=day&limit=1")
       assert.deepInclude(top, { keyId: id, name: "b", plan: "enterprise", allowed: 1, rejected: 2, banned: 2 })
       const entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
       const changes = entries.map(({ action, operator, before, after }) => [action, operator, before, after])
