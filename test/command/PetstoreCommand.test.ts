@@ -48,10 +48,15 @@ const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: Re
   "2 for an invalid address": [noAddress, invalidAddresses]
 }
 
+const invalidLimits =
+  `{"code":"invalid_request","message":"Invalid request: body.limits: required on plan enterprise.","status":400}`
+const ofFlags = /^Invalid request: --per-minute and --per-day: required on plan enterprise\.\n$/
+
 /** Responses of a service, and what the command prints for them. */
 const responses: ReadonlyArray<readonly [name: string, line: string, status: number, body: string, stderr: RegExp]> = [
   ["a new key of another version", "keys issue --name a", 201, "{}", /^The service issued a key, .* another version/],
-  ["a change of another version", "keys enable key_a", 200, "{}", /^The service carried out the request, .* keys log`/]
+  ["a change of another version", "keys enable key_a", 200, "{}", /^The service carried out the request, .* keys log`/],
+  ["an error about a field that is a flag", "keys update key_a --plan enterprise", 400, invalidLimits, ofFlags]
 ]
 
 /** Command lines, and the only request that each sends. Its parameters are in alphabetical order. */

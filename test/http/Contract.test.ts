@@ -166,9 +166,9 @@ describeOnEach(services, "The contract", (it) => {
       }
     }))
 
-  it.effect("stores any name of up to 1,000 characters, ignores unknown fields, and lists 20 pets by default", () =>
+  it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
     Effect.gen(function*() {
-      const { get, post } = yield* newClient
+      const { post } = yield* newClient
       for (const name of validNames) {
         for (const unknown of unknownFields) {
           const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)
@@ -176,7 +176,6 @@ describeOnEach(services, "The contract", (it) => {
           assert.deepStrictEqual([status, created], [201, { id: created.id, name, categoryId: 1 }])
         }
       }
-      assert.lengthOf(JSON.parse((yield* get("/v1/pets")).text), 20)
     }))
 })
 

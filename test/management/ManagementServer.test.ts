@@ -70,20 +70,12 @@ describe("Admin authentication", () => {
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
-  it.effect.each(proxies)(
-    "records and limits clients behind %s by the address %s",
-    ([name, address]) =>
-      Effect.gen(function*() {
-        const { admin } = yield* Management
-        yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
-        assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, address)
-        const fail = (client: string) =>
-          getAs("adm_wrong", "/admin/keys", `Host: localhost\r\nX-Forwarded-For: ${client}\r\n`)
-        yield* Effect.replicateEffect(fail("203.0.113.8"), 60)
-        const [same, other] = [yield* fail("203.0.113.8"), yield* fail("203.0.113.9")]
-        assert.deepStrictEqual([same.status, other.status], [429, name === "TRUSTED_PROXIES" ? 429 : 401])
-      }).pipe(fresh({ [name]: "127.0.0.1" }))
-  )
+  it.effect.each(proxies)("records operators behind %s by the address %s", ([name, address]) =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
+      assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, address)
+    }).pipe(fresh({ [name]: "127.0.0.1" })))
 
   it.effect("serves more connections of a trusted proxy than MAX_CONNECTIONS_PER_ADDRESS", () =>
     Effect.gen(function*() {
@@ -121,6 +113,7 @@ describe("Admin authentication", () => {
         for (let i = 0; i < 70; i++) yield* getAs(`adm_wrong${i}`)
         yield* getAs()
         yield* getAs(token)
+        // The limit of the proxy's address is used up, and each client behind the proxy has its own.
         assertError(yield* getAs("adm_wrong", "/admin/keys", other), 401, "invalid_admin_token")
         yield* TestClock.adjust("1 minute")
       }

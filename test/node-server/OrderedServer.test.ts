@@ -131,17 +131,22 @@ describe("The service", () => {
       Effect.map(unlimitedKey, (key) => request("GET /v1/pets?limit=100", `Authorization: Bearer ${key}`))
   )
 
+  /** Opens a connection that does not read its response, and waits until the service begins to send it. */
+  const openUnread = Effect.fnUntraced(function*(port: number, bytes: string) {
+    const [socket = assert.fail()] = yield* openConnections(port, 1, { bytes })
+    yield* until(() => socket.bytesRead > 0)
+    return socket
+  })
+
   it.effect("destroys a connection whose client has not read a response for 60 seconds", () =>
     Effect.gen(function*() {
-      const { port } = yield* Service
-      const bytes = yield* pages
+      const open = openUnread((yield* Service).port, yield* pages)
       // Node's own timeouts use other timers.
       vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
       yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
-      const open = Effect.tap(openConnections(port, 1, { bytes }), Effect.promise(() => setTimeout(500)))
-      const [early = assert.fail()] = yield* open
+      const early = yield* open
       vi.advanceTimersByTime(1_000)
-      const [late = assert.fail()] = yield* open
+      const late = yield* open
       vi.advanceTimersByTime(59_000)
       yield* until(() => early.resume().closed)
       assert.isBelow(early.bytesRead, pageSize)
@@ -150,15 +155,12 @@ describe("The service", () => {
 
   it.live("closes the connection that has waited longest while responses of over 64 MiB are not read", () =>
     Effect.gen(function*() {
-      const { port } = yield* Service
-      const options = { bytes: yield* pages }
       // A response of 16 MB that is not read counts twice, as text and as bytes.
-      const open = Effect.tap(openConnections(port, 1, options), Effect.sleep("200 millis"))
-      const sockets = yield* Effect.replicateEffect(open, 4)
-      const [[oldest], newest] = [sockets[0] ?? [], sockets.flat().slice(-2)]
-      yield* until(() => oldest?.resume().closed === true)
-      assert.isBelow(oldest?.bytesRead ?? NaN, pageSize)
-      yield* until(() => newest.every((socket) => socket.resume().bytesRead > pageSize))
+      const sockets = yield* Effect.replicateEffect(openUnread((yield* Service).port, yield* pages), 4)
+      const [oldest = assert.fail()] = sockets
+      yield* until(() => oldest.resume().closed)
+      assert.isBelow(oldest.bytesRead, pageSize)
+      yield* until(() => sockets.slice(-2).every((socket) => socket.resume().bytesRead > pageSize))
     }).pipe(Effect.provide(service(largePages))))
 
   const perAddress = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }

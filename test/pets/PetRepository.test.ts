@@ -290,7 +290,7 @@ it.each([0, 1])("A short name is cached for %d seconds from the start of its rea
   const cachePets = cache.beginLookup()
   nowMs = seconds * 600
   cachePets([{ ...pet, id: 1n, name: "x".repeat(100) }, { ...pet, id: 2n, name: "x".repeat(101) }])
-  // The second pet replaces the first, because the cache has 524,288 slots.
+  // Pet 524,291 replaces pet 3, because the cache has 524,288 slots.
   cachePets([{ ...pet, id: 3n }, { ...pet, id: 524_291n }])
   assert.deepStrictEqual(cached(), seconds === 0 ? [] : [1n])
   nowMs = 1_001

@@ -65,7 +65,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const windows = "minute     4 of 5 left until \\S+\nday        6 of 7 left until \\S+\n"
       const details = `^version {4}1\n[^]*^banned {5}no\n${windows}counted {4}without Redis, `
       assert.match(yield* text(`show ${id}`), new RegExp(details, "m"))
-      // --limit: "Print at most this many rows".
+      // `--limit` bounds the number of rows.
       assert.lengthOf(yield* json("list --limit 1"), 1)
       assert.containsSubset(yield* json(`show ${id}`), { id, expiresAt: "2100-01-01T00:00:00.000Z", ban: null })
 
@@ -110,12 +110,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
       const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
       assert.includeMembers(keyIds, [id, banned])
-      assert.lengthOf(yield* json("log --limit 2"), 2)
       const rotations = yield* json("log --operator admin --action rotate")
       assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
-      assert.deepStrictEqual(yield* json("log --operator bob"), [])
-      assert.deepStrictEqual(yield* json("log --until 2026-01-01"), [])
-      assert.lengthOf(yield* json(`log ${id} --since 2026-01-01 --until 2100-01-01T00:00:00Z`), 7)
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")

@@ -10,7 +10,7 @@ import * as Redis from "../support/Redis.ts"
 
 const noLocalDecisions = "petstore_rate_limit_fallback_decisions_total 0\n"
 
-/** Returns what the command prints. */
+/** Lifts a ban with the command, and returns what the command prints. */
 const unban = ({ management }: Running, id: string) =>
   Effect.map(
     runCommand({ ADMIN_TOKEN: adminToken, PETSTORE_ADMIN_URL: management }, ["keys", "unban", id]),

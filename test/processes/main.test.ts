@@ -37,8 +37,6 @@ describe("The service on the embedded database", () => {
       const pasted = execFileSync("sh", ["-c", `${curl} -si`], { encoding: "utf8" })
       assert.match(pasted, /^HTTP\/1.1 200 OK\r\n[^]*\r\n\r\n\[\]$/)
       assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "no other user may read it")
-      const { body } = yield* send(`${first.management}/readyz`, "")
-      assert.deepStrictEqual(body, { status: "ready", limits: "own" })
       yield* until(() => first.stderr().includes("Issue API keys"))
       const documented = codeBlocks(readPage("docs/install.md")).find(({ code }) => code.startsWith("Listening on"))
       const expected = documented?.code.replaceAll("8080", String(portOf(first)))

@@ -73,7 +73,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
     }))
 })
 
-it.live("On SIGTERM a process closes idle connections, ends requests, logs unfinished ones with 499, and exits", () =>
+it.live("On SIGTERM a process closes idle connections, serves open requests, logs others with 499, and exits", () =>
   Effect.gen(function*() {
     const service = yield* start({ DATA_DIR: yield* dataDirectory })
     const closed: Array<string> = []
