@@ -97,15 +97,23 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
   60_000
 )
 
-it.live.skipIf(!hasServer)("The gauge of connections falls when they close", () =>
-  Effect.gen(function*() {
-    // The first metric is the maximum.
-    const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
-    const statement = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
-    const whileOpen = Effect.provide(Effect.andThen(statement, connections), databaseAt(yield* temporaryDatabaseUrl))
-    assert.isAbove(yield* whileOpen, 0)
-    yield* untilTrue(Effect.map(connections, (count) => count === 0))
-  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+it.live.skipIf(!hasServer)(
+  "DATABASE_MAX_CONNECTIONS are open under load, and their gauge falls when they close",
+  () =>
+    Effect.gen(function*() {
+      // The first metric is the maximum.
+      const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
+      const whileOpen = Effect.flatMap(SqlClient.SqlClient, (sql) => {
+        const own = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE 'client%'`
+        const load = Effect.replicateEffect(sql`SELECT pg_sleep(0.1)`, 30, { concurrency: 30 })
+        return Effect.andThen(load, Effect.all([connections, own]))
+      })
+      const database = databaseAt(yield* temporaryDatabaseUrl, { DATABASE_MAX_CONNECTIONS: "3" })
+      const [gauge, sessions] = yield* Effect.provide(whileOpen, database)
+      assert.deepStrictEqual([gauge, sessions.length], [3, 3])
+      yield* untilTrue(Effect.map(connections, (count) => count === 0))
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
+)
 
 it.live("The embedded database stays in place when a symbolic link to it changes", () =>
   Effect.gen(function*() {

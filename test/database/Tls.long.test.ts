@@ -10,12 +10,12 @@ const makeServers = Effect.gen(function*() {
   const authority = yield* Certificates.makeAuthority
   const other = yield* Certificates.makeAuthority
   const [certified, misnamed, plain] = yield* Effect.all([
-    Postgres.runWithTls({
+    Postgres.run({}, undefined, {
       certificate: authority.issue("localhost", { altNames: "IP:127.0.0.1" }),
       clientAuthority: authority,
       access: ["hostnossl all certified all reject", "hostssl all certified all trust clientcert=verify-full"]
     }),
-    Postgres.runWithTls({ certificate: authority.issue("elsewhere", { altNames: "DNS:elsewhere.example" }) }),
+    Postgres.run({}, undefined, { certificate: authority.issue("elsewhere", { altNames: "DNS:elsewhere.example" }) }),
     Postgres.run()
   ], { concurrency: 2 })
   yield* certified.admin((sql) => sql`CREATE ROLE certified LOGIN SUPERUSER`)

@@ -5,11 +5,22 @@ import { describeCause } from "../../src/observability/LogReferences.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"
-import { silentServer } from "../support/Sockets.ts"
 
 type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
 const caller = { traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331" }
+
+/** A collector that never responds. Returns its URL and the numbers of its requests. */
+const silentCollector = Effect.gen(function*() {
+  const requests = { accepted: 0, open: 0 }
+  const url = yield* serve((request, response) => {
+    requests.accepted++
+    requests.open++
+    request.resume()
+    response.on("close", () => requests.open--)
+  })
+  return { url, requests }
+})
 
 const buildWith = (env: Readonly<Record<string, string>>) =>
   Layer.build(Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
@@ -77,9 +88,9 @@ describe("OpenTelemetry", () => {
 
   it.live("delays neither requests nor the shutdown while the collector does not respond", () =>
     Effect.gen(function*() {
-      const silent = `http://127.0.0.1:${(yield* silentServer).port}`
+      const { url } = yield* silentCollector
       // Nothing listens on port 1.
-      const urls = { OTEL_EXPORTER_OTLP_ENDPOINT: silent, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1" }
+      const urls = { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1" }
       const service = yield* start({ DATA_DIR: yield* dataDirectory, ...urls, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" })
       const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
       for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
@@ -90,31 +101,31 @@ describe("OpenTelemetry", () => {
 
   it.live("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
     Effect.gen(function*() {
-      const { connections, port } = yield* silentServer
+      const { requests, url } = yield* silentCollector
       const bounds = { OTEL_EXPORTER_OTLP_TIMEOUT: "500", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
-      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `http://127.0.0.1:${port}`, ...bounds }
+      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, ...bounds }
       const tracer = Context.get(yield* buildWith(env), Tracer.Tracer)
       for (let i = 0; i < 50; i++) startSpan(tracer).end(1n, Exit.void)
-      yield* until(() => connections.accepted > 0 && connections.open === 0, 5)
-      assert.strictEqual(connections.accepted, 4)
+      yield* until(() => requests.accepted > 0 && requests.open === 0, 5)
+      assert.strictEqual(requests.accepted, 4)
       // After the failure, the exporter drops everything for a minute.
       startSpan(tracer).end(1n, Exit.void)
       yield* Effect.sleep("300 millis")
-      assert.strictEqual(connections.accepted, 4)
+      assert.strictEqual(requests.accepted, 4)
     }))
 
   it.live.each(["TRACES", "METRICS", "LOGS"])(
     "ends a batch after OTEL_EXPORTER_OTLP_%s_TIMEOUT",
     (signal) =>
       Effect.gen(function*() {
-        const { connections, port } = yield* silentServer
+        const { requests, url } = yield* silentCollector
         const variable = `OTEL_EXPORTER_OTLP_${signal}`
         const sizes = { OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1", OTEL_BLRP_MAX_EXPORT_BATCH_SIZE: "1" }
-        const own = { [`${variable}_ENDPOINT`]: `http://127.0.0.1:${port}`, [`${variable}_TIMEOUT`]: "300" }
+        const own = { [`${variable}_ENDPOINT`]: url, [`${variable}_TIMEOUT`]: "300" }
         const context = yield* buildWith({ ...own, ...sizes, OTEL_METRIC_EXPORT_INTERVAL: "100" })
         startSpan(Context.get(context, Tracer.Tracer)).end(1n, Exit.void)
         yield* Effect.provideContext(Effect.logInfo("exported"), context)
-        yield* until(() => connections.accepted > 0 && connections.open === 0, 5)
+        yield* until(() => requests.accepted > 0 && requests.open === 0, 5)
       })
   )
 

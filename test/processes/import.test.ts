@@ -22,7 +22,7 @@ const runImport = Effect.fnUntraced(function*(env: NodeJS.ProcessEnv, kill: (out
 })
 
 const pets = 1_000_000
-const kills = Number(process.env.KILLS ?? 2)
+const kills = Number(process.env.KILLS ?? 1)
 
 const title = "petstore import moves a million pets within two minutes, or none, and keys and cursors work on"
 it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(title, () =>

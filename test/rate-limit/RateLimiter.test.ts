@@ -1,11 +1,12 @@
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Fiber, Layer, Metric, Tracer } from "effect"
+import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { databases, describeOnEach } from "../support/Databases.ts"
@@ -145,6 +146,28 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
       yield* TestClock.adjust("250 millis")
       yield* until(() => probes >= i, 2)
     }
+  }))
+
+it.effect("A start waits for Redis for at most a second", () =>
+  Effect.gen(function*() {
+    const client = Limiters.clientOf(() => new Promise(() => {}), Effect.never)
+    const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
+    yield* TestClock.adjust("1 second")
+    assert.isDefined(starting.pollUnsafe())
+  }))
+
+it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>
+  Effect.gen(function*() {
+    const log: Array<string> = []
+    const { send } = yield* RedisCircuitBreaker.make.pipe(
+      Effect.provideService(RedisClient, Limiters.clientOf(() => Promise.resolve({ now: 0, state: {} }))),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
+    )
+    let failures = 0
+    send("key:a", { verb: "peek" }, () => assert.fail("unexpected"), () => failures++)
+    yield* until(() => failures > 0)
+    assert.strictEqual(failures, 1)
+    assert.include(log, "A reply from Redis could not be used")
   }))
 
 it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its request", () =>

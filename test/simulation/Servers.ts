@@ -3,14 +3,43 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import type { CommandParser } from "redis"
+import { LuaFactory } from "wasmoon"
 import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { Pet, PetStatus } from "../../src/api/Pets.ts"
 import type * as Policy from "../../src/rate-limit/Policy.ts"
-import { keyOf, type Reply } from "../../src/rate-limit/RedisScript.ts"
+import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
+import { type Command, keyOf, type Reply, runCommand } from "../../src/rate-limit/RedisScript.ts"
 import { clientOf } from "../rate-limit/Limiters.ts"
-import * as RedisLua from "../support/RedisLua.ts"
 import { makeNetwork, type Process, startOfTime, type World } from "./World.ts"
+
+const lua = await new LuaFactory().createEngine()
+// Redis has Lua 5.1, in which `unpack` is a global.
+await lua.doString(`
+unpack = table.unpack
+local script = assert(load([==[${runCommand.SCRIPT}]==]))
+local now, value
+redis = {}
+function redis.call(name, key, new)
+  if name == "TIME" then return {tostring(now // 1000), tostring(now % 1000 * 1000)} end
+  if name == "SET" then value = new end
+  return value or false
+end
+function run(time, stored, ...)
+  now, value, KEYS, ARGV = time, stored, {""}, {...}
+  return table.concat(script(), " ") .. ";" .. (value or "")
+end`)
+const run: (...args: ReadonlyArray<unknown>) => string = lua.global.get("run")
+
+/** Runs a command at a time of Redis's clock. `stored` and `value` are the value of the caller's Redis key. */
+const runScript = (time: number, stored: string | undefined, caller: Caller, command: Command) => {
+  const args: Array<unknown> = []
+  const parser = { pushKey: () => {}, push: (...more: ReadonlyArray<unknown>) => args.push(...more) }
+  runCommand.parseCommand(parser as unknown as CommandParser, caller, command)
+  const [reply, value = ""] = run(Math.floor(time), stored, ...args).split(";")
+  return { reply: runCommand.transformReply(reply?.split(" ")), value: value === "" ? undefined : value }
+}
 
 /** Whether a decision is from Redis, whose clock is weeks ahead. */
 export const isShared = ({ decidedAt }: Policy.Decision): boolean => decidedAt > startOfTime + 2_500_000_000
@@ -30,7 +59,7 @@ export const makeRedis = (world: World) => {
       clientOf((caller, command) => {
         const serve = (sendReply: (reply: Reply) => void): void => {
           const [key, now, { lives }] = [keyOf(caller), startOfTime + world.now + state.clockOffset, state]
-          const { reply, value } = RedisLua.execute(now, values.get(key), caller, command)
+          const { reply, value } = runScript(now, values.get(key), caller, command)
           if (value !== undefined) {
             values.set(key, value)
             world.at(world.now + 100, () => lives === state.lives && replica.set(key, value))

@@ -69,9 +69,6 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
   }
 }
 
-/** Starts a server with TLS. Its Unix socket is in `socketDirectory`. Its own connections use no TLS. */
-export const runWithTls = (tls: Tls) => run({}, undefined, tls)
-
 /** Starts a server with `settings`. With `primaryPort` it is an asynchronous standby of the server on that port. */
 export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort

@@ -1,7 +1,6 @@
 /** Raw sockets: requests that no HTTP client would send, byte by byte. */
 import { Effect } from "effect"
-import { once } from "node:events"
-import { type AddressInfo, connect, createServer } from "node:net"
+import { connect } from "node:net"
 
 export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
 
@@ -47,18 +46,3 @@ export const openConnections = (port: number, connections: number, { bytes = "",
     ),
     (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
   )
-
-/** A server that accepts connections and never responds. Returns its port and the numbers of its connections. */
-export const silentServer = Effect.gen(function*() {
-  const connections = { accepted: 0, open: 0 }
-  const server = createServer((socket) => {
-    connections.accepted++
-    connections.open++
-    socket.on("error", () => {}).on("close", () => connections.open--).resume()
-  })
-  yield* Effect.acquireRelease(
-    Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening")),
-    () => Effect.sync(() => server.close())
-  )
-  return { port: (server.address() as AddressInfo).port, connections }
-})
