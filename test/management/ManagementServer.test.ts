@@ -96,8 +96,12 @@ describe("Admin authentication", () => {
       assert.deepStrictEqual(yield* reader.session(), { operator: "board", mayChange: false, environment })
       const { entries } = yield* reader.audit()
       assert.deepStrictEqual(entries.map(({ operator }) => operator), ["admin", "alice", "admin"])
-      const rejected = yield* Effect.flip(reader.issue({ name: "b", plan: "free" }))
-      assert.deepInclude(rejected, { _tag: "ReadOnlyToken", code: "read_only_token", status: 403 })
+      const { endFormerSecrets, issue, revoke, rotate, unban, update } = reader
+      const ofKey = [revoke, rotate, unban, endFormerSecrets].map((change) => change("key_none"))
+      for (const change of [issue({ name: "b", plan: "free" }), update("key_none", { name: "b" }), ...ofKey]) {
+        const rejected = yield* Effect.flip<unknown, unknown, never>(change)
+        assert.deepInclude(rejected, { _tag: "ReadOnlyToken", code: "read_only_token", status: 403 })
+      }
       assert.lengthOf((yield* reader.list()).keys, 3)
       const tagOf = (bearer: string) =>
         Effect.map(Effect.flip(Effect.flatMap(as(bearer), (client) => client.get("key_none"))), ({ _tag }) => _tag)
