@@ -8,19 +8,22 @@ import { Service, service } from "../support/Service.ts"
 
 const die = () => Effect.die(new NotFound({ message: "from a defect" }))
 const limiter = { charge: die, peek: die, unban: die, counting: Effect.succeed("own" as const) }
-const stores = [
-  ["the operation", memoryWith(() => ({ list: die }))],
-  ["the limiter, behind the operation", Layer.merge(memory, Layer.succeed(RateLimiter, limiter))]
+const defects = [
+  ["an operation", "/v1/pets", memoryWith(() => ({ list: die }))],
+  // A request for an unknown path is charged to its address, once its response is made.
+  ["the limit of an address", "/none", Layer.merge(memory, Layer.succeed(RateLimiter, limiter))]
 ] as const
 
-it.live.each(stores)("A defect in %s is a logged 500, also if it is an error of the API", ([, store]) => {
+it.live.each(defects)("A defect in %s is a logged 500, also if it is an error of the API", ([, path, store]) => {
   const logged: Array<string> = []
   const loggers = [Logger.map(Logger.formatJson, (line) => void logged.push(line))]
   return Effect.gen(function*() {
     const { call, newKey } = yield* Service
-    const response = yield* call("/v1/pets", { key: yield* newKey })
+    const response = yield* call(path, { key: yield* newKey })
     assertErrorBody(response, 500, "internal_error")
-    const texts = [`"level":"ERROR"`, "The request failed", "from a defect", response.headers.get("x-request-id") ?? ""]
+    // The response to a defect in the limit has no request id, but its log line has one.
+    const requestId = `"requestId":"${response.headers.get("x-request-id") ?? ""}`
+    const texts = [`"level":"ERROR"`, "The request failed", "from a defect", requestId]
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
   }).pipe(Effect.provide(service(store, {}, { loggers })))
 })

@@ -1,4 +1,4 @@
-/** Moves a service from the embedded database to PostgreSQL, as docs/database.md describes, with kills on the way. */
+/** Moves a service from the embedded database to PostgreSQL, as docs/database.md describes, after `KILLS` kills. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { randomInt } from "node:crypto"

@@ -162,10 +162,10 @@ const failureTimeoutMs = 1000
 
 const password = "secret"
 /** The permissions that docs/redis.md names. */
-const permissions =
+const clusterPermissions =
   "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +cluster|slots +asking"
 const sentinelPermissions = "&* -@all +ping +hello +sentinel|master +sentinel|replicas +sentinel|sentinels +psubscribe"
-const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
+const user = ["--user", "petstore", "on", `>${password}`, ...clusterPermissions.split(" ")]
 
 const slots = ["0-5460", "5461-10922", "10923-16383"]
 

@@ -69,7 +69,10 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
   }
 }
 
-/** Starts a server with `settings`. With `primaryPort` it is an asynchronous standby of the server on that port. */
+/**
+ * Starts a server with `settings`. With `primaryPort` it is an asynchronous standby of the server on that port. With
+ * `tls` it has a Unix socket in `socketDirectory`. Its own connections, such as those of `admin`, use no TLS.
+ */
 export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
   const directory = yield* temporaryDirectory
