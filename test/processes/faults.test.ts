@@ -130,6 +130,8 @@ describe.skipIf(!Postgres.isInstalled)("While the database", () => {
         proxy.setFault("slow")
         const load = yield* Load.run(service.address, key, 50)
         yield* load.untilMore(200)
+        // A connection that opens during the pause would fail after five seconds. This load has opened its own by then.
+        yield* Effect.sleep("3 seconds")
         service.process.kill("SIGSTOP")
         yield* Effect.sleep("4 seconds")
         service.process.kill("SIGCONT")
