@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Effect, Exit, Layer, Metric, Scope } from "effect"
+import { Clock, Context, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
@@ -165,4 +165,15 @@ it.effect("Key usage has at most 100,000 counts during an outage of the database
     const keys = ["key_149999", "key_160000", "key_249999"]
     const hours = yield* Effect.forEach(keys, (key) => Effect.map(read(usage, key), (history) => history.hours))
     assert.deepStrictEqual(hours, [[], [[0, 1, 0, 0]], [[0, 1, 0, 0]]])
+  }))
+
+it.effect("Reads of usage that wait for a slow database fail with 503 within three seconds", () =>
+  Effect.gen(function*() {
+    const slow = Effect.delay(Effect.succeed({ minutes: [], hours: [] }), "1200 millis")
+    const usage = yield* make({ ...yield* memoryStore, read: () => slow })
+    const reads = yield* Effect.replicateEffect(Effect.forkChild(Effect.exit(usage.read("a"))), 5)
+    yield* TestClock.adjust("3 seconds")
+    const exits = yield* Fiber.joinAll(reads)
+    assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, true, false, false, false])
+    for (const exit of exits.slice(2)) assert.include(String(exit), "ServiceUnavailable")
   }))
