@@ -5,7 +5,11 @@ import { connect, createServer, type Socket } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { freePort } from "./Temporary.ts"
 
-/** Late replies, cut connections, replies that end after a byte, or silence while new connections are refused. */
+/**
+ * Late replies, cut connections, replies that end after a byte, or silence while new connections are refused. A late
+ * reply takes longer than `REDIS_TIMEOUT_MS`, and four of them, which a new connection to PostgreSQL and its first
+ * statement need, take less than the timeout of a key's lookup.
+ */
 export type Fault = "slow" | "refusing" | "hanging" | "severed"
 
 /** Forwards connections to the port `target` of this machine for as long as the scope lasts. */
@@ -39,7 +43,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
       if (isHung) return
       isHung = state.fault === "hanging" || state.fault === "severed"
       if (state.fault === "severed") return
-      replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 500 : 0)
+      replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 300 : 0)
     })
   })
   yield* Effect.acquireRelease(
