@@ -86,18 +86,15 @@ describeOnEach(stores, "The audit log", (it, store) => {
         [{ operator: "alice", action: "update" }, "642"],
         [{ operator: "bob" }, ""]
       ]
+      const namesOf = (limit: number) => (filter: Parameters<typeof walk>[1]) =>
+        Effect.map(walk(limit, { key: id, ...filter }), (all) => all.map(({ after }) => after?.name ?? "-").join(""))
       for (const [filter, entries] of filters) {
-        for (const limit of [1, 2, 4, 9, 100]) {
-          const names = (yield* walk(limit, { key: id, ...filter })).map(({ after }) => after?.name ?? "-")
-          assert.strictEqual(names.join(""), entries)
-        }
+        for (const limit of [1, 2, 4, 9, 100]) assert.strictEqual(yield* namesOf(limit)(filter), entries)
       }
       assert.deepStrictEqual(yield* walk(3), yield* walk(100))
       const [since, until] = [DateTime.add(start, { milliseconds: 1 }), DateTime.add(start, { milliseconds: 2 })]
-      const namesIn = (period: Parameters<typeof walk>[1]) =>
-        Effect.map(walk(1, { key: id, ...period }), (all) => all.map(({ after }) => after?.name ?? "-").join(""))
       const periods = [{ since }, { until }, { since, until }, { since: until }]
-      assert.deepStrictEqual(yield* Effect.forEach(periods, namesIn), ["-76543", "543210", "543", "-76"])
+      assert.deepStrictEqual(yield* Effect.forEach(periods, namesOf(1)), ["-76543", "543210", "543", "-76"])
     }))
 
   if (store === "memory") return

@@ -50,7 +50,7 @@ describe("The entry point of the contract", () => {
       assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, error])
     }).pipe(Effect.provide(Mock)))
 
-  it("reads a body before it takes a slot and validates the request, in exactly the endpoints that have a body", () => {
+  it("reads a body, before it takes a slot, and declares 413 and 415 in exactly the endpoints that have a body", () => {
     const onEndpoint = ({ endpoint }: { readonly endpoint: Http.HttpApiEndpoint.Top }) => {
       const { middlewares, path, payload } = endpoint
       const names = /(?:Validation|ConcurrencyLimit|RequestBody)$/
@@ -61,9 +61,6 @@ describe("The entry point of the contract", () => {
     }
     HttpApi.reflect(PetstoreApi, { onGroup() {}, onEndpoint })
     HttpApi.reflect(Contract.AdminApi, { onGroup() {}, onEndpoint })
-  })
-
-  it("declares 413 and 415 only in the errors of calls with a body", () => {
     type BodyError = Contract.PayloadTooLarge | Contract.UnsupportedMediaType
     expectTypeOf<Extract<OperationError<typeof PetstoreApi, "createPet">, BodyError>>().toEqualTypeOf<BodyError>()
     expectTypeOf<Extract<OperationError<typeof PetstoreApi, "listPets" | "getPet">, BodyError>>().toBeNever()

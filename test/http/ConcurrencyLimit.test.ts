@@ -61,10 +61,8 @@ describe("A slot", () => {
       const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
       const authorized = HttpClientRequest.bearerToken(Redacted.value(key))
       const url = "http://petstore.test/v1/pets"
-      const slow = HttpClientRequest.post(url).pipe(
-        authorized,
-        HttpClientRequest.bodyStream(Stream.never, { contentType: "application/json" })
-      )
+      const neverEnds = HttpClientRequest.bodyStream(Stream.never, { contentType: "application/json" })
+      const slow = HttpClientRequest.post(url).pipe(authorized, neverEnds)
       const get = (path: string) => fork(client.execute(authorized(HttpClientRequest.get(url + path))))
       yield* Effect.replicateEffect(fork(client.execute(slow)), maxRunning)
       const served = yield* get("")

@@ -155,7 +155,7 @@ describeOnEach(services, "The contract", (it) => {
       assert.strictEqual((yield* create("x".repeat(255))).status, 201)
     }))
 
-  it.effect("keeps every digit of 64-bit integers, in any JSON notation", () =>
+  it.effect("keeps every digit of 64-bit integers and every character of names, and ignores unknown fields", () =>
     Effect.gen(function*() {
       const { get, post } = yield* newClient
       for (const [sent, returned] of integers) {
@@ -164,11 +164,6 @@ describeOnEach(services, "The contract", (it) => {
         assertSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${returned}}`)
         assertSuccess(yield* get(`/v1/pets/${id}`), 200, created.text)
       }
-    }))
-
-  it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
-    Effect.gen(function*() {
-      const { post } = yield* newClient
       for (const name of validNames) {
         for (const unknown of unknownFields) {
           const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)

@@ -1,7 +1,7 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
-import { launch } from "../support/Chromium.ts"
+import { launch } from "../support/ConsolePage.ts"
 import { firstKey, send, start } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"

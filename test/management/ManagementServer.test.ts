@@ -131,11 +131,6 @@ describe("Admin authentication", () => {
     }).pipe(fresh({ MANAGEMENT_TRUSTED_PROXIES: "127.0.0.1" })))
 })
 
-const rejections = [
-  ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request", /^$/],
-  ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
-] as const
-
 /** `127.1` is a name to the service, and the address 127.0.0.1 to the system. */
 const hosts = { MANAGEMENT_HOST: "127.1", MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1" }
 
@@ -167,16 +162,16 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
     }))
 
-  it.effect.each(rejections)(
-    "responds to %s with the Error body, and closes",
-    ([, bytes, status, code, allow]) =>
-      Effect.gen(function*() {
-        const response = yield* (yield* Management).send(bytes)
-        assertError(response, status, code)
-        assert.strictEqual(response.headers.get("connection"), "close")
-        assert.match(response.headers.get("allow") ?? "", allow)
-      })
-  )
+  it.effect.each<readonly [name: string, bytes: string, status: number, code: string, allow: RegExp]>([
+    ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request", /^$/],
+    ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
+  ])("responds to %s with the Error body, and closes", ([, bytes, status, code, allow]) =>
+    Effect.gen(function*() {
+      const response = yield* (yield* Management).send(bytes)
+      assertError(response, status, code)
+      assert.strictEqual(response.headers.get("connection"), "close")
+      assert.match(response.headers.get("allow") ?? "", allow)
+    }))
 
   it.effect("serves IP addresses, localhost, MANAGEMENT_HOST and the names in MANAGEMENT_ALLOWED_HOSTS", () =>
     Effect.gen(function*() {

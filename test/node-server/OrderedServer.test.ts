@@ -125,14 +125,10 @@ describe("The service", () => {
   const largePages = memoryWith(() => ({
     list: () => Effect.succeed({ pets: Array.from({ length: 100 }, () => pet) })
   }))
-  const pages = Effect.flatMap(
-    Service,
-    ({ unlimitedKey }) =>
-      Effect.map(unlimitedKey, (key) => request("GET /v1/pets?limit=100", `Authorization: Bearer ${key}`))
-  )
-
-  /** Opens a connection that does not read its response, and waits until the service begins to send it. */
-  const openUnread = Effect.fnUntraced(function*(port: number, bytes: string) {
+  /** Opens a connection that does not read its page of pets, and waits until the service begins to send it. */
+  const openUnread = Effect.gen(function*() {
+    const { port, unlimitedKey } = yield* Service
+    const bytes = request("GET /v1/pets?limit=100", `Authorization: Bearer ${yield* unlimitedKey}`)
     const [socket = assert.fail()] = yield* openConnections(port, 1, { bytes })
     yield* until(() => socket.bytesRead > 0)
     return socket
@@ -140,13 +136,12 @@ describe("The service", () => {
 
   it.effect("destroys a connection whose client has not read a response for 60 seconds", () =>
     Effect.gen(function*() {
-      const open = openUnread((yield* Service).port, yield* pages)
       // Node's own timeouts use other timers.
       vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
       yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
-      const early = yield* open
+      const early = yield* openUnread
       vi.advanceTimersByTime(1_000)
-      const late = yield* open
+      const late = yield* openUnread
       vi.advanceTimersByTime(59_000)
       yield* until(() => early.resume().closed)
       assert.isBelow(early.bytesRead, pageSize)
@@ -156,7 +151,7 @@ describe("The service", () => {
   it.live("closes the connection that has waited longest while responses of over 64 MiB are not read", () =>
     Effect.gen(function*() {
       // A response of 16 MB that is not read counts twice, as text and as bytes.
-      const sockets = yield* Effect.replicateEffect(openUnread((yield* Service).port, yield* pages), 4)
+      const sockets = yield* Effect.replicateEffect(openUnread, 4)
       const [oldest = assert.fail()] = sockets
       yield* until(() => oldest.resume().closed)
       assert.isBelow(oldest.bytesRead, pageSize)

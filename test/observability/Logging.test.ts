@@ -17,16 +17,14 @@ it.live.each<readonly [env: Readonly<Record<string, string>>, isTTY: boolean, le
   [{}, true, "Info", false],
   [{ LOG_LEVEL: "warn", LOG_FORMAT: "json" }, true, "Warn", true],
   [{ LOG_LEVEL: "trace", LOG_FORMAT: "pretty" }, false, "Trace", false]
-])(
-  "With %j, on a terminal: %s, the lowest level is %s, and lines are JSON: %s",
-  ([env, isTTY, ...expected]) =>
-    Effect.gen(function*() {
-      const before = process.stderr.isTTY
-      yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
-      Object.assign(process.stderr, { isTTY })
-      const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
-      const context = yield* Layer.build(Layer.provide(Logging.layer, config))
-      const isJson = Context.get(context, JsonLines) !== undefined
-      assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson], expected)
-    })
-)
+])("With %j, on a terminal: %s, the lowest level is %s, and lines are JSON: %s", (row) =>
+  Effect.gen(function*() {
+    const [env, isTTY, ...expected] = row
+    const before = process.stderr.isTTY
+    yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
+    Object.assign(process.stderr, { isTTY })
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
+    const context = yield* Layer.build(Layer.provide(Logging.layer, config))
+    const isJson = Context.get(context, JsonLines) !== undefined
+    assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson], expected)
+  }))

@@ -63,14 +63,9 @@ describe("OpenTelemetry", () => {
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
-      const units = [
-        ["petstore_http_server_request_duration_seconds", "s"],
-        ["petstore_ready", "1"],
-        ["petstore_build_info", "1"],
-        ["process_resident_memory_bytes", "By"],
-        ["nodejs_gc_duration_seconds_total", "s"]
-      ]
-      for (const [name, unit] of units) {
+      const durations = { petstore_http_server_request_duration_seconds: "s", nodejs_gc_duration_seconds_total: "s" }
+      const units = { ...durations, petstore_ready: "1", petstore_build_info: "1", process_resident_memory_bytes: "By" }
+      for (const [name, unit] of Object.entries(units)) {
         assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
       }
       assert.include(logs, "Listening on")
@@ -151,15 +146,13 @@ describe("OpenTelemetry", () => {
     [ratio, "0", true, true],
     [ratio, "1", false, false],
     ["parentbased_always_on", "0", undefined, true]
-  ])(
-    "samples with %s and the share %s, if the caller decided %s: %s",
-    ([sampler, share, decided, isSampled]) =>
-      Effect.gen(function*() {
-        const own = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: share }
-        const context = yield* buildWith({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://127.0.0.1:1", ...own })
-        assert.strictEqual(startSpan(Context.get(context, Tracer.Tracer), decided).sampled, isSampled)
-      })
-  )
+  ])("samples with %s and the share %s, if the caller decided %s: %s", (row) =>
+    Effect.gen(function*() {
+      const [sampler, share, decided, isSampled] = row
+      const own = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: share }
+      const context = yield* buildWith({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://127.0.0.1:1", ...own })
+      assert.strictEqual(startSpan(Context.get(context, Tracer.Tracer), decided).sampled, isSampled)
+    }))
 
   it("hides secrets in span attributes, including percent-encoded ones, and cuts long values", () => {
     const span = startSpan(Telemetry.restrict(Tracer.nativeTracer, 1))

@@ -8,7 +8,7 @@ import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node
 import { createRequire } from "node:module"
 import { join } from "node:path"
 import { rolldown } from "rolldown"
-import { launch } from "../support/Chromium.ts"
+import { launch } from "../support/ConsolePage.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { type Environment, install, makeProject, run } from "../support/NpmPrograms.ts"

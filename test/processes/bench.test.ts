@@ -1,11 +1,10 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { execFile } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { promisify } from "node:util"
 import * as Contender from "../../bench/Contender.ts"
 import * as Workload from "../../bench/Workload.ts"
+import { run } from "../support/NpmPrograms.ts"
 import { send, until } from "../support/Process.ts"
 import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
@@ -113,9 +112,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The servers that t
         `echo '{"requestsPerSecond":1,"p99":1,"requests":1,"failed":0}'\n`
       writeFileSync(join(directory, "wrk"), wrk, { mode: 0o755 })
       const BENCH = { BENCH_ROUNDS: "2", BENCH_PETS: "100", BENCH_KEYS: "1", BENCH_OPERATIONS: "list" }
-      const env = { ...process.env, ...BENCH, PATH: `${directory}:${process.env.PATH}` }
-      const args = [join(Contender.repository, "bench/compare.ts"), "."]
-      const { stdout } = yield* Effect.promise(() => promisify(execFile)(process.execPath, args, { env }))
+      const env = { ...BENCH, PATH: `${directory}:${process.env.PATH}` }
+      const stdout = yield* run(Contender.repository, process.execPath, ["bench/compare.ts", "."], env)
       for (const side of ["this tree", "control", "."]) assert.include(stdout, `\n| ${side} | 1 | 1.0 |`)
       const addresses = readFileSync(join(directory, "addresses"), "utf8").trim().split("\n")
       assert.strictEqual(addresses.length, 12, "each process is loaded to warm it, and then to measure it")

@@ -1,11 +1,11 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { spawn, spawnSync } from "node:child_process"
+import { spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
 import { dataDirectory } from "../support/Databases.ts"
-import { cli, compileCache, killChild, send, serve, start, until, untilTrue } from "../support/Process.ts"
+import { cli, compileCache, runProgram, send, serve, start, until, untilTrue } from "../support/Process.ts"
 
 /** The service beside which all tests run, and ways to run `petstore keys`, which finds the token in its `DATA_DIR`. */
 const startService = Effect.gen(function*() {
@@ -31,13 +31,12 @@ const startService = Effect.gen(function*() {
   const ask = Effect.fnUntraced(function*(args: string, question: RegExp, answer: string) {
     const line = `stty cols 110 rows 30; exec ${process.execPath} ${cli} keys ${args}`
     const own = { PATH: process.env.PATH, SHELL: "/bin/sh", TERM: "xterm-256color", ...compileCache, ...env }
-    const open = Effect.sync(() => spawn("script", ["-qefc", line, "/dev/null"], { env: own }))
-    const child = yield* Effect.acquireRelease(open, killChild)
+    const child = yield* runProgram("script", ["-qefc", line, "/dev/null"], { env: own })
     const closed = once(child, "close")
     let output = ""
-    child.stdout.on("data", (chunk: Buffer) => void (output += chunk.toString()))
+    child.stdout?.on("data", (chunk: Buffer) => void (output += chunk.toString()))
     yield* until(() => question.test(output))
-    child.stdin.write(answer)
+    child.stdin?.write(answer)
     return (yield* Effect.promise(() => closed))[0]
   })
   const listPets = (key: string) => Effect.map(send(`${service.address}/v1/pets`, key), ({ status }) => status)
@@ -108,10 +107,10 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
       assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
-      const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
-      assert.includeMembers(keyIds, [id, banned])
+      assert.containsSubset(yield* json("log --limit 1000"), [{ keyId: id }, { keyId: banned }])
       const rotations = yield* json("log --operator admin --action rotate")
-      assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
+      assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }])
+      assert.lengthOf(rotations, 3)
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")

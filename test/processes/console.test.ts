@@ -100,13 +100,10 @@ describeConsole((test) => {
     response.resolve()
     const secret = await readSecret()
     await tryToLeave("New secret")
-    await does(
-      { requests: [secret, 200] },
-      { requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ },
-      { press: "Revoke former secrets", confirm: "Revoke former secrets", misses: "stops working in" },
-      { requests: [former, 401] },
-      { requests: [secret, 200], back: "Keys" }
-    )
+    await does({ requests: [secret, 200] })
+    await does({ requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ })
+    await does({ press: "Revoke former secrets", confirm: "Revoke former secrets", misses: "stops working in" })
+    await does({ requests: [former, 401] }, { requests: [secret, 200], back: "Keys" })
   })
 
   test("shows what another operator changed meanwhile, changes nothing, and keeps the input", async (service) => {
@@ -137,11 +134,9 @@ describeConsole((test) => {
     }
     await does({ requests: [key, 200], follow: "Audit log" })
     await page.getByLabel("Operator").fill("alice")
-    await does(
-      { key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" },
-      { select: { action: "revoke" }, sees: "Nothing was found." },
-      { select: { action: "any action" }, sees: "1 on this page" }
-    )
+    await does({ key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" })
+    await does({ select: { action: "revoke" }, sees: "Nothing was found." })
+    await does({ select: { action: "any action" }, sees: "1 on this page" })
   })
 
   test("filters the audit log by key and period, which its URL has", async (service) => {
@@ -166,13 +161,11 @@ describeConsole((test) => {
     await does({ seesLink: "other", search: line, sees: "the secret works", missesLink: "other" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "")
     assert.notInclude([page.url(), ...urls].join(" "), key)
-    await does(
-      { press: "Refresh", sees: "the secret works" },
-      { follow: "Keys", seesLink: "other", misses: "the secret works" },
-      { back: "Keys", sees: "the secret works" },
-      { follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "not a complete secret" },
-      { search: "leaked", sees: "1 on this page", misses: "not a complete secret" }
-    )
+    await does({ press: "Refresh", sees: "the secret works" })
+    await does({ follow: "Keys", seesLink: "other", misses: "the secret works" })
+    await does({ back: "Keys", sees: "the secret works" })
+    await does({ follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "not a complete secret" })
+    await does({ search: "leaked", sees: "1 on this page", misses: "not a complete secret" })
   })
 
   test("shows the operator, the environment, and only the actions that the token allows", async (service) => {
@@ -219,11 +212,8 @@ describeConsole((test) => {
     await signIn()
     await does({ seesLink: "page 0" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
-    await does(
-      { follow: "page 0", heading: "page 0 active", back: "Keys" },
-      { follow: "First page", firstRow: "page 24", select: { order: "oldest first" } },
-      { firstRow: "page 0" }
-    )
+    await does({ follow: "page 0", heading: "page 0 active", back: "Keys" })
+    await does({ follow: "First page", firstRow: "page 24" }, { select: { order: "oldest first" }, firstRow: "page 0" })
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {
@@ -241,13 +231,10 @@ describeConsole((test) => {
     const { does, page } = await openSignedIn(service)
     await does({ choose: "Issue key", dialog: "Issue key", key: "Escape" })
     await page.getByRole("dialog").waitFor({ state: "hidden" })
-    await does(
-      { choose: "Issue key", enter: "keyboard", dialog: "New secret" },
-      { choose: "Done", focusOn: "Issue key", key: "Tab", enter: "keyboard", sees: "1 on this page" },
-      { choose: "keyboard", heading: "keyboard active" },
-      { choose: "Revoke", focusOn: "Cancel" },
-      { choose: "Revoke key", heading: "keyboard revoked" }
-    )
+    await does({ choose: "Issue key", enter: "keyboard", dialog: "New secret" })
+    await does({ choose: "Done", focusOn: "Issue key", key: "Tab", enter: "keyboard", sees: "1 on this page" })
+    await does({ choose: "keyboard", heading: "keyboard active" })
+    await does({ choose: "Revoke", focusOn: "Cancel" }, { choose: "Revoke key", heading: "keyboard revoked" })
   })
 
   test("rejects calls and frames of other origins", async (service) => {

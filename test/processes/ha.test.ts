@@ -52,45 +52,43 @@ const deploy = Effect.gen(function*() {
 const skip = !Postgres.isInstalled || !Redis.isInstalled || haproxy === undefined
 
 describe.skipIf(skip)("With the files in deploy/ha, no pet, id or revocation is lost", () => {
-  it.live.each(["is killed", "hangs"])(
-    "when the primary %s, then Redis's master and a process",
-    (loss) =>
-      Effect.gen(function*() {
-        const { address, master, primary, services, standbys } = yield* deploy
-        yield* untilCounting("shared", ...services)
-        const { key } = yield* issue(services[0])
-        const load = yield* Load.run(address, key, 8)
-        yield* load.untilCreated
-        const revoked = yield* issue(services[0])
-        const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
-        assert.strictEqual((yield* list).status, 200)
-        yield* sendAdmin(services[0], "DELETE", `/keys/${revoked.id}`)
+  const title = "when the primary %s, then Redis's master and a process"
+  it.live.each(["is killed", "hangs"])(title, (loss) =>
+    Effect.gen(function*() {
+      const { address, master, primary, services, standbys } = yield* deploy
+      yield* untilCounting("shared", ...services)
+      const { key } = yield* issue(services[0])
+      const load = yield* Load.run(address, key, 8)
+      yield* load.untilCreated
+      const revoked = yield* issue(services[0])
+      const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
+      assert.strictEqual((yield* list).status, 200)
+      yield* sendAdmin(services[0], "DELETE", `/keys/${revoked.id}`)
 
-        yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
-        const promoted = yield* Postgres.failOver(standbys)
-        yield* load.untilCreated
-        yield* primary.thaw
-        for (let rejections = 0; rejections < 4;) {
-          const { status } = yield* Effect.delay(list, "250 millis")
-          if (status === 401) rejections++
-          else assert.strictEqual(status, 503)
-        }
+      yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
+      const promoted = yield* Postgres.failOver(standbys)
+      yield* load.untilCreated
+      yield* primary.thaw
+      for (let rejections = 0; rejections < 4;) {
+        const { status } = yield* Effect.delay(list, "250 millis")
+        if (status === 401) rejections++
+        else assert.strictEqual(status, 503)
+      }
 
-        yield* master.kill
-        yield* untilCounting("fallback", ...services)
-        yield* load.untilCreated
-        yield* untilCounting("shared", ...services)
-        assert.isTrue(services.every(({ process }) => process.exitCode === null))
+      yield* master.kill
+      yield* untilCounting("fallback", ...services)
+      yield* load.untilCreated
+      yield* untilCounting("shared", ...services)
+      assert.isTrue(services.every(({ process }) => process.exitCode === null))
 
-        yield* stop(services[0], "SIGKILL")
-        yield* load.untilCreated
-        yield* load.stop
-        // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
-        Load.assertStatuses(load.outcomes, 200, 201, 404, 503, 502, 0)
-        assert.isAtMost(load.outcomes.filter(({ status }) => status === 502 || status === 0).length, 8)
-        yield* Load.assertStored(load.outcomes, clientOn(promoted.url.replace(/\w+$/, "petstore")))
-        const ids = load.outcomes.filter(({ status }) => status === 201).map(({ body }) => JSON.parse(body).id)
-        assert.strictEqual(new Set(ids).size, ids.length)
-      })
-  )
+      yield* stop(services[0], "SIGKILL")
+      yield* load.untilCreated
+      yield* load.stop
+      // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
+      Load.assertStatuses(load.outcomes, 200, 201, 404, 503, 502, 0)
+      assert.isAtMost(load.outcomes.filter(({ status }) => status === 502 || status === 0).length, 8)
+      yield* Load.assertStored(load.outcomes, clientOn(promoted.url.replace(/\w+$/, "petstore")))
+      const ids = load.outcomes.filter(({ status }) => status === 201).map(({ body }) => JSON.parse(body).id)
+      assert.strictEqual(new Set(ids).size, ids.length)
+    }))
 })

@@ -11,11 +11,8 @@ import * as Redis from "../support/Redis.ts"
 const noLocalDecisions = "petstore_rate_limit_fallback_decisions_total 0\n"
 
 /** Lifts a ban with the command, and returns what the command prints. */
-const unban = ({ management }: Running, id: string) =>
-  Effect.map(
-    runCommand({ ADMIN_TOKEN: adminToken, PETSTORE_ADMIN_URL: management }, ["keys", "unban", id]),
-    ({ stdout }) => stdout
-  )
+const unban = ({ management: PETSTORE_ADMIN_URL }: Running, id: string) =>
+  Effect.map(runCommand({ ADMIN_TOKEN: adminToken, PETSTORE_ADMIN_URL }, ["keys", "unban", id]), ({ stdout }) => stdout)
 
 describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefined)("Processes on one Redis", () => {
   it.live("together allow exactly the limit, and share bans, even on a busy machine", () =>

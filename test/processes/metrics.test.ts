@@ -16,10 +16,9 @@ const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<st
   yield* send(`${service.address}/v1/pets`, "none")
   for (const token of ["none", ""]) yield* send(`${service.management}/admin/keys`, token)
   yield* untilTrue(Effect.map(metricsOf(service), (text) => text.includes(stored)), stored)
-  const metrics = yield* metricsOf(service)
   assert.include(service.stderr(), `"message":"Admin action"`)
   assert.strictEqual(service.stderr().includes(`"message":"request"`), env.ACCESS_LOG !== "false")
-  return metrics
+  return yield* metricsOf(service)
 })
 
 const durations = "petstore_http_server_request_duration_seconds"

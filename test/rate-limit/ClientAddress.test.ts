@@ -6,20 +6,7 @@ import { applyForwardedFor, clientNetwork, peerNetwork } from "../../src/rate-li
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
-const clientOf = (peer: string, forwarded: string | undefined) =>
-  Effect.gen(function*() {
-    const forward = applyForwardedFor(yield* trustedProxies.config)
-    const headers = new Headers(forwarded === undefined ? {} : { "x-forwarded-for": forwarded })
-    const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
-      .modify({ remoteAddress: Option.some(peer), peerAddress: Option.some(peer) })
-    const network = Effect.map(HttpServerRequest.HttpServerRequest, clientNetwork)
-    const { body } = yield* forward(Effect.map(network, (text) => HttpServerResponse.text(text))).pipe(
-      Effect.provideService(HttpServerRequest.HttpServerRequest, request)
-    )
-    return body._tag === "Uint8Array" ? body.text : undefined
-  }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
-
-const clients: ReadonlyArray<readonly [peer: string, forwarded: string | undefined, network: string]> = [
+it.effect.each<readonly [peer: string, forwarded: string | undefined, network: string]>([
   ["203.0.113.1", undefined, "203.0.113.1"],
   ["::ffff:203.0.113.1", undefined, "203.0.113.1"],
   ["::FFFF:cb00:7101", undefined, "203.0.113.1"],
@@ -37,14 +24,20 @@ const clients: ReadonlyArray<readonly [peer: string, forwarded: string | undefin
   ["10.1.2.3", "198.51.100.9:4711, 10.1.1.1:80", "198.51.100.9"],
   ...[undefined, "", "unknown", "198.51.100.9, nonsense", "198.51.100.9:x", ",,"]
     .map((invalid) => ["10.1.2.3", invalid, "10.1.2.3"] as const)
-]
-
-it.effect.each(clients)(
+])(
   "A request from %s with X-Forwarded-For %s is charged to %s",
   ([peer, forwarded, network]) =>
-    Effect.map(clientOf(peer, forwarded), (charged) => {
-      assert.strictEqual(charged, network)
+    Effect.gen(function*() {
+      const forward = applyForwardedFor(yield* trustedProxies.config)
+      const headers = new Headers(forwarded === undefined ? {} : { "x-forwarded-for": forwarded })
+      const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
+        .modify({ remoteAddress: Option.some(peer), peerAddress: Option.some(peer) })
+      const charged = Effect.map(HttpServerRequest.HttpServerRequest, clientNetwork)
+      const { body } = yield* forward(Effect.map(charged, (text) => HttpServerResponse.text(text))).pipe(
+        Effect.provideService(HttpServerRequest.HttpServerRequest, request)
+      )
+      assert.strictEqual(body._tag === "Uint8Array" ? body.text : undefined, network)
       // The connections of a client without a proxy count for the same network.
       if (forwarded === undefined) assert.strictEqual(peerNetwork([], peer), network)
-    })
+    }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 )

@@ -20,18 +20,6 @@ const limiterOn = (run: RedisClient["Service"]["run"]) => {
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
-/** The limiters of two processes. `move` moves the clock of their Redis, which is weeks ahead and stands still. */
-const onRedis = Effect.gen(function*() {
-  const redis = yield* Redis.run()
-  let now = Date.now() + 5_000_000_000
-  const move = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
-  yield* move(0)
-  yield* redis.startWithClock
-  return { all: yield* Limiters.makeTwo(redis.url, "10000"), move }
-})
-const Subject = Context.Service<Effect.Success<typeof onRedis>>("test/rate-limit/Subject")
-const subjects = [{ name: "Redis", skip: !Redis.isInstalled, isLive: true, layer: Layer.effect(Subject, onRedis) }]
-
 const step = fc.record({
   pause: fc.oneof(
     { weight: 4, arbitrary: fc.constant(0) },
@@ -45,46 +33,50 @@ const step = fc.record({
   lift: fc.boolean()
 })
 
-describeOnEach(subjects, "RateLimiter", (it) => {
-  it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
-    Effect.gen(function*() {
-      const { all, move } = yield* Subject
-      const context = yield* Effect.context()
-      let runs = 0
-      const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
-        Effect.gen(function*() {
-          const run = runs++
-          const states = new Map<string, Policy.State>()
-          let now = 0
-          for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
-            // A limiter can delete a state that has ended, so the clock steps back only while none has.
-            const canStepBack = [...states.values()].every((state) => Policy.endOf(state) > now)
-            yield* move(pause < 0 && !canStepBack ? 0 : pause)
-            const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
-            const charges = Array.from({ length: concurrency }, (_, index) =>
-              (all[index % all.length] ?? all[0]).charge(caller, limits))
-            const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
-            now = decisions[0]?.decidedAt ?? 0
-            let state = states.get(caller) ?? {}
-            const expected = decisions.map(() => {
-              const { decision, next } = Policy.decide(state, limits, now, isKey)
-              state = next
-              return decision
-            })
-            // Concurrent requests can be decided in any order.
-            assert.sameDeepMembers([...decisions], expected)
-            if (lift) {
-              yield* all[0].unban(caller)
-            }
-            states.set(caller, lift ? Policy.unban(state, now) : state)
-          }
-        }).pipe(Effect.runPromiseWith(context)))
-      // A ban that follows another by an hour and a minute lasts a minute again. Few random steps get there.
-      const ban = { pause: 0, isKey: true, name: "a", limits: { perMinute: 1, perDay: 9 }, concurrency: 9, lift: false }
-      const examples = [[[ban, { ...ban, pause: 3_660_000 }]]] satisfies Array<[Array<typeof ban>]>
-      yield* Effect.promise(() => fc.assert(property, { numRuns: 100, examples }))
-    }))
-})
+const title = "RateLimiter on Redis decides as the policy, for any callers, limits, times and concurrency, with bans"
+it.live.skipIf(!Redis.isInstalled)(title, () =>
+  Effect.gen(function*() {
+    const redis = yield* Redis.run()
+    // The clock of this Redis is weeks ahead and stands still.
+    let clock = Date.now() + 5_000_000_000
+    const move = (milliseconds: number) => Effect.sync(() => redis.setTime(clock += milliseconds))
+    yield* move(0)
+    yield* redis.startWithClock
+    const all = yield* Limiters.makeTwo(redis.url, "10000")
+    let runs = 0
+    const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
+      Effect.gen(function*() {
+        const run = runs++
+        const states = new Map<string, Policy.State>()
+        let now = 0
+        for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
+          // A limiter can delete a state that has ended, so the clock steps back only while none has.
+          const canStepBack = [...states.values()].every((state) => Policy.endOf(state) > now)
+          yield* move(pause < 0 && !canStepBack ? 0 : pause)
+          const caller = `${isKey ? "key" : "address"}:${run}${name}` as const
+          const charges = Array.from(
+            { length: concurrency },
+            (_, index) => (all[index % all.length] ?? all[0]).charge(caller, limits)
+          )
+          const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
+          now = decisions[0]?.decidedAt ?? 0
+          let state = states.get(caller) ?? {}
+          const expected = decisions.map(() => {
+            const { decision, next } = Policy.decide(state, limits, now, isKey)
+            state = next
+            return decision
+          })
+          // Concurrent requests can be decided in any order.
+          assert.sameDeepMembers([...decisions], expected)
+          if (lift) yield* all[0].unban(caller)
+          states.set(caller, lift ? Policy.unban(state, now) : state)
+        }
+      }).pipe(Effect.runPromise))
+    // A ban that follows another by an hour and a minute lasts a minute again. Few random steps get there.
+    const ban = { pause: 0, isKey: true, name: "a", limits: { perMinute: 1, perDay: 9 }, concurrency: 9, lift: false }
+    const examples = [[[ban, { ...ban, pause: 3_660_000 }]]] satisfies Array<[Array<typeof ban>]>
+    yield* Effect.promise(() => fc.assert(property, { numRuns: 100, examples }))
+  }))
 
 it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys", () =>
   Effect.gen(function*() {
@@ -173,17 +165,14 @@ it.effect("A reply from Redis that cannot be used is logged, and its request cou
 it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its request", () =>
   Effect.gen(function*() {
     const names: Array<string> = []
-    const tracer = Tracer.make({
-      ...Tracer.nativeTracer,
-      span: (options) => {
-        names.push(options.name)
-        return Tracer.nativeTracer.span(options)
-      }
-    })
+    const span: Tracer.Tracer["span"] = (options) => {
+      names.push(options.name)
+      return Tracer.nativeTracer.span(options)
+    }
     const limiter = yield* limiterOn(() => Promise.resolve({ now: 0, state: {} }))
     yield* limiter.charge("key:a", { perMinute: 1, perDay: 1 }).pipe(
       Effect.withSpan("request"),
-      Effect.provideService(Tracer.Tracer, tracer)
+      Effect.provideService(Tracer.Tracer, Tracer.make({ span }))
     )
     assert.deepStrictEqual(names, ["request", "RateLimiter.charge"])
   }))

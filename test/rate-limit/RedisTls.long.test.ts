@@ -46,27 +46,23 @@ describe.skipIf(skip)("A connection to Redis with TLS", () => {
       yield* assertDown(`${(yield* serve("IP:127.0.0.1", true)).url}?${query}`, /expired/)
     }))
 
-  it.live("is used for the nodes of a cluster", () =>
+  it.live("is used for the nodes of a cluster, for sentinels, and for the master that they name", () =>
     Effect.gen(function*() {
       const { query, serverTls } = yield* setUp
+      const tls = serverTls("IP:127.0.0.1")
       const [port, busPort] = [yield* freePort, yield* freePort]
       const self = `${"a".repeat(40)} 127.0.0.1:${port}@${busPort} myself,master - 0 0 1 connected 0-16383`
       const files = { "nodes.conf": `${self}\nvars currentEpoch 1 lastVoteEpoch 0\n` }
       const args = ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
-      yield* RedisServer.runStarted({ tls: serverTls("IP:127.0.0.1"), port, files, arguments: args })
+      yield* RedisServer.runStarted({ tls, port, files, arguments: args })
       yield* assertUp(`rediss+cluster://127.0.0.1:${port}?${query}`)
       yield* assertDown(`redis+cluster://127.0.0.1:${port}`)
-    }))
 
-  it.live("is used for sentinels and for the master that they name", () =>
-    Effect.gen(function*() {
-      const { query, serverTls } = yield* setUp
-      const tls = serverTls("IP:127.0.0.1")
       const master = yield* RedisServer.runStarted({ tls })
       const config = `tls-replication yes\nsentinel monitor pets 127.0.0.1 ${master.port} 1`
-      const port = yield* RedisServer.startSentinel(config, tls)
-      yield* assertUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`)
-      yield* assertDown(`rediss+sentinel://127.0.0.1:${port}/dogs?${query}`)
-      yield* assertDown(`redis+sentinel://127.0.0.1:${port}/pets`)
+      const sentinel = yield* RedisServer.startSentinel(config, tls)
+      yield* assertUp(`rediss+sentinel://127.0.0.1:${sentinel}/pets?${query}`)
+      yield* assertDown(`rediss+sentinel://127.0.0.1:${sentinel}/dogs?${query}`)
+      yield* assertDown(`redis+sentinel://127.0.0.1:${sentinel}/pets`)
     }))
 })

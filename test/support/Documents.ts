@@ -1,18 +1,12 @@
 /** The documents of the repository, and the code blocks in them. */
-import { readdirSync, readFileSync } from "node:fs"
+import { globSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 
 export const root = fileURLToPath(new URL("../..", import.meta.url))
 
-const pagesBelow = (folder: string): ReadonlyArray<string> =>
-  readdirSync(join(root, folder), { recursive: true, encoding: "utf8" }).map((name) => join(folder, name)).toSorted()
-
 /** All documents for readers. SPEC.md is the text that the contract follows. */
-export const documents: ReadonlyArray<string> = [
-  ...readdirSync(root),
-  ...["docs", "package", "examples", "deploy"].flatMap(pagesBelow)
-].filter((name) => name.endsWith(".md"))
+export const documents = globSync(["*.md", "{docs,package,examples,deploy}/**/*.md"], { cwd: root }).toSorted()
 
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 

@@ -81,13 +81,9 @@ export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPor
   yield* primaryPort === undefined
     ? initialize(data)
     : command("pg_basebackup", ["-d", connectionTo(primaryPort), "-D", data, "-R", "-c", "fast", "--no-sync"], user)
-  const options = Object.entries({
-    port: String(port),
-    listen_addresses: "127.0.0.1",
-    unix_socket_directories: "",
-    ...(tls === undefined ? {} : tlsSettings(directory, tls)),
-    ...settings
-  }).flatMap(([name, value]) => ["-c", `${name}=${value}`])
+  const own = { port: String(port), listen_addresses: "127.0.0.1", unix_socket_directories: "" }
+  const all = { ...own, ...(tls === undefined ? {} : tlsSettings(directory, tls)), ...settings }
+  const options = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`])
   let server: ChildProcess | undefined
 
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
@@ -110,17 +106,9 @@ export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPor
   yield* Effect.addFinalizer(() => kill)
   yield* start
 
-  return {
-    port,
-    url,
-    socketDirectory: directory,
-    admin,
-    start,
-    promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
-    kill,
-    freeze: signal("SIGSTOP"),
-    thaw: signal("SIGCONT")
-  }
+  const promote = command("pg_ctl", ["promote", "-w", "-D", data], user)
+  const [freeze, thaw] = [signal("SIGSTOP"), signal("SIGCONT")]
+  return { port, url, socketDirectory: directory, admin, start, promote, kill, freeze, thaw }
 })
 
 type Server = Effect.Success<ReturnType<typeof run>>

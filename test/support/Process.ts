@@ -93,10 +93,8 @@ export const issue = (service: Running, options: object = unlimitedKeyOptions) =
   Effect.map(sendAdmin(service, "POST", "/keys", options), ({ body }): Readonly<Record<"id" | "key", string>> => body)
 
 /** Waits for the key that a first start prints, and returns its secret. */
-export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
-  yield* until(() => stdout().includes("curl"))
-  return /psk_\w+/.exec(stdout())?.[0] ?? ""
-})
+export const firstKey = ({ stdout }: Running) =>
+  Effect.map(until(() => stdout().includes("curl")), () => /psk_\w+/.exec(stdout())?.[0] ?? "")
 
 /** Waits until `condition` returns true. Fails after `seconds` in real time, also under `TestClock`. */
 export const until = (condition: () => boolean, seconds?: number) =>

@@ -19,9 +19,6 @@ const fakeTime = ["x86_64", "aarch64"].map((machine) => [
 
 export const isInstalled = server !== undefined && fakeTime !== undefined
 
-/** In memory, because a cluster node that waits for a slow disk replies to no command. */
-const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
-
 /** The environment of a process that reads its wall-clock time from a file. */
 const fakeTimeEnv = { LD_PRELOAD: fakeTime?.join(" "), FAKETIME_NO_CACHE: "1", FAKETIME_DONT_FAKE_MONOTONIC: "1" }
 
@@ -58,7 +55,8 @@ export const run = Effect.fnUntraced(function*(options: {
 } = {}) {
   const { arguments: own = [], files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
-  const directory = yield* temporaryDirectoryIn(memoryDirectory)
+  // In memory, because a cluster node that waits for a slow disk replies to no command.
+  const directory = yield* temporaryDirectoryIn(existsSync("/dev/shm") ? "/dev/shm" : tmpdir())
   for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
   const clock = join(directory, "clock")
   let child: ChildProcess | undefined
