@@ -50,7 +50,7 @@ describe("The entry point of the contract", () => {
       assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, error])
     }).pipe(Effect.provide(Mock)))
 
-  it("reads a body, before it takes a slot, and declares 413 and 415 in exactly the endpoints that have a body", () => {
+  it("reads a body before it takes a slot, and declares 413 and 415 only for calls with a body", () => {
     const onEndpoint = ({ endpoint }: { readonly endpoint: Http.HttpApiEndpoint.Top }) => {
       const { middlewares, path, payload } = endpoint
       const names = /(?:Validation|ConcurrencyLimit|RequestBody)$/

@@ -8,40 +8,43 @@ import { Service, service } from "../support/Service.ts"
 const pages = service(memory, { CORS_ORIGINS: "https://shop.example" })
 
 layer(pages, { excludeTestServices: true })("The documents", (it) => {
-  it.effect.each(["/docs", "/openapi.json"])("%s is compressed, and 304 if known", (path) =>
-    Effect.gen(function*() {
-      const { call } = yield* Service
-      const get = (encoding: string, headers: object = {}, method = "GET") =>
-        call(path, { method, headers: { "accept-encoding": encoding, ...headers } })
-      // `fetch` decompresses the body and keeps the header.
-      const compressed = yield* get("gzip", { "if-none-match": `"other"` })
-      const plain = yield* get("identity", { origin: "https://shop.example" })
-      const all = [compressed, plain, yield* get("gzip;q=0, *")]
-      assert.deepStrictEqual(all.map(({ status }) => status), [200, 200, 200])
-      assert.deepStrictEqual(all.map(({ headers }) => headers.get("content-encoding")), ["gzip", null, null])
-      assert.strictEqual(compressed.text, plain.text)
-      if (path === "/openapi.json") assert.strictEqual(plain.text, JSON.stringify(OpenApi.fromApi(PetstoreApi)))
-      // A cache must not mix the two representations, nor responses to different origins.
-      for (const { headers } of all) assert.strictEqual(headers.get("vary"), "Accept-Encoding, Origin")
-      // No page may embed a document, and /docs may connect only to the service.
-      const own = path === "/docs" ? ["connect-src 'self'", "form-action 'none'"] : []
-      const directives = plain.headers.get("content-security-policy")?.split("; ") ?? []
-      assert.includeMembers(directives, ["default-src 'none'", "frame-ancestors 'none'", ...own])
-      const head = yield* get("gzip", {}, "HEAD")
-      assert.deepStrictEqual([head.status, head.text], [200, ""])
+  it.effect.each(["/docs", "/openapi.json"])(
+    "%s is compressed, 304 if known, and cannot be embedded",
+    (path) =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        const get = (encoding: string, headers: object = {}, method = "GET") =>
+          call(path, { method, headers: { "accept-encoding": encoding, ...headers } })
+        // `fetch` decompresses the body and keeps the header.
+        const compressed = yield* get("gzip", { "if-none-match": `"other"` })
+        const plain = yield* get("identity", { origin: "https://shop.example" })
+        const all = [compressed, plain, yield* get("gzip;q=0, *")]
+        assert.deepStrictEqual(all.map(({ status }) => status), [200, 200, 200])
+        assert.deepStrictEqual(all.map(({ headers }) => headers.get("content-encoding")), ["gzip", null, null])
+        assert.strictEqual(compressed.text, plain.text)
+        if (path === "/openapi.json") assert.strictEqual(plain.text, JSON.stringify(OpenApi.fromApi(PetstoreApi)))
+        // A cache must not mix the two representations, nor responses to different origins.
+        for (const { headers } of all) assert.strictEqual(headers.get("vary"), "Accept-Encoding, Origin")
+        // No page may embed a document, and /docs may connect only to the service.
+        const own = path === "/docs" ? ["connect-src 'self'", "form-action 'none'"] : []
+        const directives = plain.headers.get("content-security-policy")?.split("; ") ?? []
+        assert.includeMembers(directives, ["default-src 'none'", "frame-ancestors 'none'", ...own])
+        const head = yield* get("gzip", {}, "HEAD")
+        assert.deepStrictEqual([head.status, head.text], [200, ""])
 
-      const etag = compressed.headers.get("etag") ?? ""
-      assert.match(etag, /^"[\w-]{22}"$/)
-      assert.strictEqual(compressed.headers.get("cache-control"), "private, no-cache")
-      let left = Number(head.headers.get("x-ratelimit-remaining"))
-      for (const ifNoneMatch of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
-        const unchanged = yield* get("gzip", { "if-none-match": ifNoneMatch })
-        assert.deepStrictEqual([unchanged.status, unchanged.text], [304, ""], ifNoneMatch)
-        assert.strictEqual(Number(unchanged.headers.get("x-ratelimit-remaining")), --left, "a 304 is charged")
-        for (const name of ["etag", "cache-control", "content-security-policy"]) {
-          assert.strictEqual(unchanged.headers.get(name), compressed.headers.get(name), name)
+        const etag = compressed.headers.get("etag") ?? ""
+        assert.match(etag, /^"[\w-]{22}"$/)
+        assert.strictEqual(compressed.headers.get("cache-control"), "private, no-cache")
+        let left = Number(head.headers.get("x-ratelimit-remaining"))
+        for (const ifNoneMatch of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
+          const unchanged = yield* get("gzip", { "if-none-match": ifNoneMatch })
+          assert.deepStrictEqual([unchanged.status, unchanged.text], [304, ""], ifNoneMatch)
+          assert.strictEqual(Number(unchanged.headers.get("x-ratelimit-remaining")), --left, "a 304 is charged")
+          for (const name of ["etag", "cache-control", "content-security-policy"]) {
+            assert.strictEqual(unchanged.headers.get(name), compressed.headers.get(name), name)
+          }
         }
-      }
-      assert.strictEqual((yield* get("identity", { "if-none-match": etag })).status, 200)
-    }))
+        assert.strictEqual((yield* get("identity", { "if-none-match": etag })).status, 200)
+      })
+  )
 })

@@ -137,7 +137,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
   /** Each test starts with it, so that the failure of one test does not make others fail. */
   const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
 
-  it.effect("caches only found pets and full pages without a gap, for PET_CACHE_SECONDS", () =>
+  it.effect("caches found pets and full pages for PET_CACHE_SECONDS, and never missing pets or partial pages", () =>
     Effect.gen(function*() {
       yield* empty
       const pets = yield* PetRepository

@@ -110,7 +110,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.containsSubset(yield* json("log --limit 1000"), [{ keyId: id }, { keyId: banned }])
       const rotations = yield* json("log --operator admin --action rotate")
       assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }])
-      assert.lengthOf(rotations, 3)
+      assert.isTrue(rotations.every(({ action }: { readonly action: string }) => action === "rotate"))
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")
