@@ -213,6 +213,7 @@ describe("ApiServer", () => {
         assert.include(before.text.split("HTTP/1.1 200")[1], `"first"`)
         const list = message("GET /v1/pets?limit=100 HTTP/1.1", ["Host: localhost", "KEY"])
         const after = yield* send(list + post([json], `{"name":"second","categoryId":1}`))
+        assert.deepStrictEqual(statusesOf(after), [200, 201])
         assert.notInclude(after.text.split("HTTP/1.1 201")[0], "second")
       }))
 

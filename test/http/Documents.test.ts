@@ -27,7 +27,7 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
         for (const { headers } of all) assert.strictEqual(headers.get("vary"), "Accept-Encoding, Origin")
         // No page may embed a document, and /docs may connect only to the service.
         const own = path === "/docs" ? ["connect-src 'self'", "form-action 'none'"] : []
-        const directives = plain.headers.get("content-security-policy")?.split("; ") ?? []
+        const directives = compressed.headers.get("content-security-policy")?.split("; ") ?? []
         assert.includeMembers(directives, ["default-src 'none'", "frame-ancestors 'none'", ...own])
         const head = yield* get("gzip", {}, "HEAD")
         assert.deepStrictEqual([head.status, head.text], [200, ""])
