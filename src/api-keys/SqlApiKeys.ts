@@ -169,7 +169,12 @@ const make = Effect.gen(function*() {
     })
   }
   // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
-  yield* Expiry.deleteExpired({ table: "api_key_secrets", column: "expires_at", keptFor: Duration.days(400) })
+  yield* Expiry.deleteExpired({
+    table: "api_key_secrets",
+    key: ["hash"],
+    column: "expires_at",
+    keptFor: Duration.days(400)
+  })
   // A fast hash suffices, because a secret has 190 random bits.
   return yield* ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) })
 })

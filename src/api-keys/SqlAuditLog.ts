@@ -52,7 +52,7 @@ const auditStore = Effect.gen(function*() {
     list: (selection) => withinDeadline(Rows.decode("audit_log", AuditRow, pageStatement(sql, selection)))
   }
   const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
-  yield* Expiry.deleteExpired({ table: "audit_log", column: "at", keptFor })
+  yield* Expiry.deleteExpired({ table: "audit_log", key: ["id"], column: "at", keptFor })
   return store
 })
 

@@ -62,7 +62,13 @@ const usageStore = Effect.gen(function*() {
       ))
   }
   const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
-    Expiry.deleteExpired({ table: "key_usage", column: "starts_at", where: sql`seconds = ${seconds}`, keptFor })
+    Expiry.deleteExpired({
+      table: "key_usage",
+      key: ["key_id", "seconds", "starts_at"],
+      column: "starts_at",
+      where: sql`seconds = ${seconds}`,
+      keptFor
+    })
   yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
   yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
   return store

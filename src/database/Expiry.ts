@@ -4,12 +4,21 @@ import { makeCountFailure } from "../observability/MetricConstructors.ts"
 
 const maxRowsPerStatement = 5_000
 
+const beginning = "-infinity"
+/** One run in this many starts at the beginning again, for rows that were locked or that were inserted late. */
+const runsPerRestart = 6
+
 /**
  * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both
- * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early.
+ * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns
+ * of the primary key: unlike `ctid`, they are unique in a partitioned table, too.
+ *
+ * Each batch goes on at the time at which the last one stopped. While a transaction keeps an old snapshot open, such as
+ * a backup, deleted rows stay in the index, and a batch from the beginning would read all of them again.
  */
-export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, table, where }: {
+export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, key, table, where }: {
   readonly table: string
+  readonly key: ReadonlyArray<string>
   readonly column: string
   readonly keptFor?: Duration.Duration
   readonly where?: Statement.Fragment
@@ -17,23 +26,44 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   const warning = `Expired rows of the table ${table} cannot be deleted`
   const countFailure = yield* makeCountFailure(`delete_${table}`)
   const sql = yield* SqlClient.SqlClient
+  const keyColumns = sql.literal(key.map((name) => `"${name}"`).join())
+  let position = beginning
+  let runs = 0
+
   // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once. `FOR UPDATE` checks the expiry again
   // after it has locked a row, because another process may have extended it.
-  const deleteBatch = Effect.gen(function*() {
+  const deleteBatch = Effect.fnUntraced(function*(from: string) {
     const now = new Date(yield* Clock.currentTimeMillis)
     const keptSeconds = Duration.toSeconds(keptFor)
     const isPast = sql`${sql(column)} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
     const isExpired = where === undefined ? isPast : sql`${isPast} AND ${where}`
-    const rows = yield* sql`
-      DELETE FROM ${sql(table)} WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ${sql(table)} WHERE ${isExpired} LIMIT ${maxRowsPerStatement} FOR UPDATE SKIP LOCKED
-      ))
-      RETURNING 1`
-    return rows.length
+    // The position is a text, because a JavaScript date has no microseconds.
+    const [batch] = yield* sql<{ readonly deleted: number; readonly last: string | null }>`
+      WITH expired AS MATERIALIZED (
+        SELECT ${keyColumns} FROM ${sql(table)} WHERE ${isExpired} AND ${sql(column)} >= ${from}::text::timestamptz
+        ORDER BY ${sql(column)} LIMIT ${maxRowsPerStatement} FOR UPDATE SKIP LOCKED
+      ), deleted AS (
+        DELETE FROM ${sql(table)} WHERE (${keyColumns}) IN (SELECT ${keyColumns} FROM expired) AND ${isExpired}
+        RETURNING ${sql(column)} AS at
+      )
+      SELECT count(*)::integer AS deleted, max(at)::text AS last FROM deleted`
+    return batch ?? { deleted: 0, last: null }
+  }, Effect.timeout("5 seconds"))
+
+  const deleteFrom = (from: string) =>
+    Effect.map(deleteBatch(from), ({ deleted, last }) => {
+      position = last ?? from
+      return deleted === maxRowsPerStatement
+    })
+  const restart = Effect.suspend(() => {
+    const resumed = position
+    // If the restart takes too long, go on where the last batch stopped.
+    return Effect.catch(deleteFrom(beginning), () => deleteFrom(resumed))
   })
-  const deleteAll = deleteBatch.pipe(
-    Effect.timeout("5 seconds"),
-    Effect.repeat({ while: (deleted) => deleted === maxRowsPerStatement }),
+  const deleteAll = Effect.suspend(() => runs++ % runsPerRestart === 0 ? restart : deleteFrom(position)).pipe(
+    Effect.flatMap((hasMore) =>
+      hasMore ? Effect.repeat(Effect.suspend(() => deleteFrom(position)), { while: (more) => more }) : Effect.void
+    ),
     Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause)))
   )
   yield* Effect.forkScoped(Effect.repeat(deleteAll, Schedule.spaced("10 minutes")))

@@ -79,7 +79,7 @@ const make = Effect.gen(function*() {
     })
   })
 
-  yield* Expiry.deleteExpired({ table: "idempotency_keys", column: "expires_at" })
+  yield* Expiry.deleteExpired({ table: "idempotency_keys", key: ["owner", "key"], column: "expires_at" })
 
   return PetRepository.of({
     list: (selection) =>

@@ -41,7 +41,7 @@ const make = Effect.gen(function*() {
     interval: "500 millis",
     write: save
   })
-  yield* Expiry.deleteExpired({ table: "rate_limits", column: "ends_at" })
+  yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 

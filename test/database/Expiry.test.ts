@@ -1,6 +1,6 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { Clock, ConfigProvider, Context, Effect, Layer, Redacted } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -13,7 +13,7 @@ import { untilTrue } from "../support/Process.ts"
 
 it.effect("A deletion of expired rows that fails is counted by its task", () =>
   Effect.gen(function*() {
-    yield* Expiry.deleteExpired({ table: "none", column: "at" })
+    yield* Expiry.deleteExpired({ table: "none", key: ["id"], column: "at" })
     const series = `petstore_background_failures_total{task="delete_none"} 1\n`
     yield* untilTrue(Effect.map(PrometheusMetrics.format(), (text) => text.includes(series)), series)
   }).pipe(Effect.provide(noDatabase)))
@@ -66,9 +66,9 @@ describeOnEach(stores, "Expired rows", (it, database) => {
     Effect.gen(function*() {
       const sql = yield* PgClient.PgClient
       const remaining = Effect.map(sql`SELECT FROM expiring`, ({ length }) => length)
-      yield* sql`CREATE TABLE expiring (expires_at timestamptz NOT NULL)`
-      yield* sql`INSERT INTO expiring SELECT now() + make_interval(hours => n) FROM generate_series(-9, 9) AS n`
-      const deleteExpired = Expiry.deleteExpired({ table: "expiring", column: "expires_at" }).pipe(
+      yield* sql`CREATE TABLE expiring (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, expires_at timestamptz NOT NULL)`
+      yield* sql`INSERT INTO expiring (expires_at) SELECT now() + make_interval(hours => n) FROM generate_series(-9, 9) AS n`
+      const deleteExpired = Expiry.deleteExpired({ table: "expiring", key: ["id"], column: "expires_at" }).pipe(
         Effect.provideService(Clock.Clock, clockAhead),
         Effect.andThen(untilTrue(Effect.map(remaining, (count) => count < 19), "rows are deleted")),
         Effect.scoped,
@@ -76,5 +76,62 @@ describeOnEach(stores, "Expired rows", (it, database) => {
       )
       yield* sql.withTransaction(Effect.andThen(sql`SELECT FROM expiring LIMIT 1 FOR UPDATE`, deleteExpired))
       assert.strictEqual(yield* remaining, 10)
+    }))
+
+  it.effect("are the only ones that are deleted from a partitioned table", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const remaining = Effect.map(sql`SELECT FROM parted`, ({ length }) => length)
+      yield* sql`CREATE TABLE parted (id bigint PRIMARY KEY, expires_at timestamptz NOT NULL) PARTITION BY HASH (id)`
+      for (const part of [0, 1, 2]) {
+        yield* sql.unsafe(
+          `CREATE TABLE parted_${part} PARTITION OF parted FOR VALUES WITH (MODULUS 3, REMAINDER ${part})`
+        )
+      }
+      yield* sql`INSERT INTO parted SELECT n, now() + make_interval(hours => CASE WHEN n % 3 = 0 THEN -9 ELSE 9 END)
+        FROM generate_series(1, 9000) AS n`
+      yield* Expiry.deleteExpired({ table: "parted", key: ["id"], column: "expires_at" }).pipe(
+        Effect.provideService(Clock.Clock, clockAhead),
+        Effect.andThen(untilTrue(Effect.map(remaining, (count) => count < 9_000), "rows are deleted")),
+        Effect.scoped
+      )
+      assert.strictEqual(yield* remaining, 6_000)
+    }))
+
+  it.effect("are deleted at a cost that does not grow with the deleted rows that an open snapshot keeps", () =>
+    Effect.gen(function*() {
+      const sql = yield* PgClient.PgClient
+      const other = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
+      yield* sql`CREATE TABLE kept (id bigint PRIMARY KEY, expires_at timestamptz NOT NULL)`
+      yield* sql`CREATE INDEX ON kept (expires_at)`
+      yield* sql`INSERT INTO kept SELECT n, now() - make_interval(secs => 200000 - n) FROM generate_series(1, 100000) AS n
+        ORDER BY hashint8(n)`
+      yield* sql`ANALYZE kept`
+      const remaining = Effect.map(
+        sql<{ readonly rows: number }>`SELECT count(*)::integer AS rows FROM kept`,
+        ([row]) => row?.rows ?? 0
+      )
+      /** The pages of the table and its indexes that were read so far. */
+      const pages = Effect.map(
+        sql<{ readonly pages: number }>`SELECT (heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::float8
+          AS pages, pg_stat_clear_snapshot() FROM pg_statio_user_tables WHERE relname = 'kept'`,
+        ([row]) => row?.pages ?? 0
+      )
+      yield* Effect.scoped(Effect.gen(function*() {
+        const snapshot = yield* Layer.build(Layer.fresh(other))
+        const reader = Context.get(snapshot, PgClient.PgClient)
+        const connection = yield* reader.reserve
+        yield* connection.executeUnprepared("BEGIN ISOLATION LEVEL REPEATABLE READ", [], undefined)
+        yield* connection.executeUnprepared("SELECT count(*) FROM kept", [], undefined)
+        const before = yield* pages
+        yield* Expiry.deleteExpired({ table: "kept", key: ["id"], column: "expires_at" }).pipe(
+          Effect.provideService(Clock.Clock, Clock.Clock.defaultValue()),
+          Effect.andThen(untilTrue(Effect.map(remaining, (count) => count === 0), "all rows are deleted")),
+          Effect.scoped
+        )
+        // 12 pages a row. If each of the 20 batches also read the rows that were deleted before it, 23 pages.
+        yield* untilTrue(Effect.map(pages, (read) => read > before), "the reads are counted")
+        assert.isBelow((yield* pages) - before, 1_500_000)
+      }))
     }))
 })
