@@ -50,21 +50,19 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
     return batch ?? { deleted: 0, last: null }
   }, Effect.timeout("5 seconds"))
 
-  const deleteFrom = (from: string) =>
-    Effect.map(deleteBatch(from), ({ deleted, last }) => {
-      position = last ?? from
-      return deleted === maxRowsPerStatement
-    })
-  const restart = Effect.suspend(() => {
-    const resumed = position
-    // If the restart takes too long, go on where the last batch stopped.
-    return Effect.catch(deleteFrom(beginning), () => deleteFrom(resumed))
+  const restart = Effect.gen(function*() {
+    const { deleted, last } = yield* deleteBatch(beginning)
+    if (last !== null && deleted === maxRowsPerStatement) position = last
   })
-  const deleteAll = Effect.suspend(() => runs++ % runsPerRestart === 0 ? restart : deleteFrom(position)).pipe(
-    Effect.flatMap((hasMore) =>
-      hasMore ? Effect.repeat(Effect.suspend(() => deleteFrom(position)), { while: (more) => more }) : Effect.void
-    ),
-    Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause)))
-  )
+  const deleteOn = Effect.gen(function*() {
+    const { deleted, last } = yield* deleteBatch(position)
+    position = last ?? position
+    return deleted === maxRowsPerStatement
+  })
+  const deleteAll = Effect.gen(function*() {
+    // If the batch from the beginning takes too long, go on where the last batch stopped.
+    if (runs++ % runsPerRestart === 0) yield* Effect.ignore(restart)
+    yield* Effect.repeat(deleteOn, { while: (hasMore) => hasMore })
+  }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
   yield* Effect.forkScoped(Effect.repeat(deleteAll, Schedule.spaced("10 minutes")))
 })
