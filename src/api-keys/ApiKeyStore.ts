@@ -37,6 +37,8 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
+  /** The last position of the page: see `ApiKeyStore.scanEnd`. */
+  readonly until?: KeyPosition | undefined
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
@@ -80,7 +82,13 @@ export interface ApiKeyStore {
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
+  /** Lists keys by creation time, or, with `search`, by name. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
+  /**
+   * The position up to which one page may look for keys that match the filter, or `undefined` if only few keys follow.
+   * It bounds the time of a list whose filter matches few of many keys: its page can have fewer keys than `limit`.
+   */
+  scanEnd(selection: StoreSelection): Effect.Effect<KeyPosition | undefined, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
@@ -88,10 +96,18 @@ export interface ApiKeyStore {
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
-export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({ createdAt: createdAt.epochMilliseconds, id })
+export const positionOf = ({ createdAt, id, name }: ApiKey, search: string | undefined): KeyPosition => ({
+  createdAt: createdAt.epochMilliseconds,
+  id,
+  ...search !== undefined && { name }
+})
+
+const compareTexts = (a: string, b: string): number => a < b ? -1 : Number(a > b)
 
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
-  a.createdAt - b.createdAt || (a.id < b.id ? -1 : Number(a.id > b.id))
+  (a.name === undefined
+    ? a.createdAt - b.createdAt
+    : compareTexts(a.name.toLowerCase(), b.name?.toLowerCase() ?? "")) || compareTexts(a.id, b.id)
 
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
@@ -131,18 +147,20 @@ export const memoryStore = Effect.gen(function*() {
     }),
     list: ({ after, ids, limit, order, plan, search, state }, now) =>
       Effect.sync(() => {
-        const sign = order === "newest" ? -1 : 1
+        const sign = order === "newest" && search === undefined ? -1 : 1
+        const position = (key: ApiKey) => positionOf(key, search)
         return [...keys.values()]
           .filter((key) =>
             (ids === undefined || ids.includes(key.id)) && (plan === undefined || key.plan === plan) &&
             (state === undefined || keyStateOf(key, now) === state) &&
-            (search === undefined || key.hint === search || key.id.includes(search) ||
-              key.name.toLowerCase().includes(search.toLowerCase())) &&
-            (after === undefined || sign * comparePositions(positionOf(key), after) > 0)
+            (search === undefined || key.hint === search || key.id === search ||
+              key.name.toLowerCase().startsWith(search.toLowerCase())) &&
+            (after === undefined || sign * comparePositions(position(key), after) > 0)
           )
-          .toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
+          .toSorted((a, b) => sign * comparePositions(position(a), position(b)))
           .slice(0, limit)
       }),
+    scanEnd: () => Effect.undefined,
     formerSecrets: (id, now) =>
       Effect.sync(() =>
         workingSecrets(id, now).flatMap(({ endsAt, lastUsedAt }) => endsAt === null ? [] : [{ endsAt, lastUsedAt }])

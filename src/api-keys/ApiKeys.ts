@@ -72,7 +72,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     const stateFilter: Pick<StoreSelection, "ids" | "state"> = state === "banned"
       ? { state: "active", ids: yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) }
       : { state }
-    const selection = { ...filter, ...stateFilter, limit: limit + 1 }
+    const selection: StoreSelection = { ...filter, ...stateFilter, limit: limit + 1 }
     if (secretHash !== undefined) {
       const secret = yield* store.findSecret(secretHash, now)
       if (secret === undefined) return { keys: [] }
@@ -81,8 +81,11 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       const works = (key: ApiKey) => keyStateOf(key, now) === "active" && !hasEnded(endsAt, now)
       return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
-    const { items: keys, last } = cutPage(yield* store.list(selection, now), limit)
-    return last === undefined ? { keys } : { keys, next: positionOf(last) }
+    const isFiltered = selection.plan !== undefined || selection.state !== undefined
+    const until = isFiltered && selection.ids === undefined ? yield* store.scanEnd(selection) : undefined
+    const { items: keys, last } = cutPage(yield* store.list({ ...selection, until }, now), limit)
+    const next = last === undefined ? until : positionOf(last, selection.search)
+    return next === undefined ? { keys } : { keys, next }
   })
 
   const changeKey = Effect.fnUntraced(function*<E>(

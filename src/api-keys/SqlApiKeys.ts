@@ -1,7 +1,8 @@
 import { DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import type { Fragment } from "effect/sql/Statement"
 import { hash as digest } from "node:crypto"
-import { ApiKey } from "../api/KeySchemas.ts"
+import { ApiKey, type KeyPosition } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
@@ -26,31 +27,71 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.enabled,
   json_build_object('perMinute', k.per_minute, 'perDay', k.per_day) AS limits, k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
+/** A page looks at this many keys for those that match its filter, and at fewer in the order of names (random reads). */
+const maxScanned = { byTime: 10_000, byName: 1_000 }
+
+/** The order of a list: with `search` by name, else by creation time. */
+const orderOf = (sql: SqlClient.SqlClient, { order, search }: StoreSelection) => {
+  const isByName = search !== undefined
+  const direction = order === "newest" && !isByName ? "DESC" : "ASC"
+  const position = isByName ? `lower(k.name) COLLATE "C", k.id COLLATE "C"` : `k.created_at, k.id COLLATE "C"`
+  return {
+    isByName,
+    position: sql.literal(position),
+    orderBy: sql.literal(`ORDER BY ${position.replace(",", ` ${direction},`)} ${direction}`),
+    after: sql.literal(direction === "ASC" ? ">" : "<"),
+    until: sql.literal(direction === "ASC" ? "<=" : ">="),
+    values: ({ createdAt, id, name = "" }: KeyPosition) =>
+      isByName
+        ? sql`(lower(${name}::text) COLLATE "C", ${id}::text COLLATE "C")`
+        : sql`(${new Date(createdAt)}::timestamptz, ${id}::text COLLATE "C")`
+  }
+}
+
+const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
+  const order = orderOf(sql, selection)
+  return selection.after === undefined ? [] : [sql`(${order.position}) ${order.after} ${order.values(selection.after)}`]
+}
+
+/** A range instead of LIKE: with a parameter, the planner cannot use the index for LIKE. `chr` is the last character. */
+const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
+  sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text) AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
+
 /** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
-const pageStatement = (
-  sql: SqlClient.SqlClient,
-  { after, ids, limit, order, plan, search, state }: StoreSelection,
-  now: DateTime.Utc
-) => {
-  const [comparison, direction] = order === "newest" ? [sql.literal("<"), "DESC"] : [sql.literal(">"), "ASC"]
+const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
+  const { ids, limit, plan, search, state, until } = selection
+  const order = orderOf(sql, selection)
   const keyState = sql`
     CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= ${toDate(now)} THEN 'expired'
       WHEN k.enabled THEN 'active' ELSE 'disabled' END`
-  const conditions = [
+  const filter = [
     ...ids === undefined ? [] : [sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`],
-    ...after === undefined
-      ? []
-      : [sql`(k.created_at, k.id COLLATE "C") ${comparison} (${new Date(after.createdAt)}, ${after.id}::text)`],
+    ...afterPosition(sql, selection),
+    ...until === undefined ? [] : [sql`(${order.position}) ${order.until} ${order.values(until)}`],
     ...plan === undefined ? [] : [sql`k.plan = ${plan}`],
-    ...state === undefined ? [] : [sql`${keyState} = ${state}`],
-    ...search === undefined ? [] : [
-      sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0 OR strpos(lower(k.name), lower(${search}::text)) > 0)`
-    ]
+    ...state === undefined ? [] : [sql`${keyState} = ${state}`]
   ]
-  return sql`
-    SELECT ${sql.literal(columns)} FROM api_keys k
-    WHERE ${sql.and(conditions)}
-    ${sql.literal(`ORDER BY k.created_at ${direction}, k.id COLLATE "C" ${direction} LIMIT ${limit}`)}`
+  const ordered = sql`${order.orderBy} ${sql.literal(`LIMIT ${limit}`)}`
+  const keysWhere = (conditions: ReadonlyArray<Fragment>) =>
+    sql`SELECT k.* FROM api_keys k WHERE ${sql.and([...conditions, ...filter])} ${ordered}`
+  // Each part of the union uses an index of its own. An id or a hint finds one key, or few.
+  const found = search === undefined
+    ? keysWhere([])
+    : sql`(${keysWhere([hasPrefix(sql, search)])})
+      UNION (${keysWhere([sql`(k.id = ${search} OR k.hint = ${search})`])})`
+  return sql`SELECT ${sql.literal(columns)} FROM (${found}) AS k ${ordered}`
+}
+
+const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
+  const { isByName, orderBy } = orderOf(sql, selection)
+  const scanned = isByName ? maxScanned.byName : maxScanned.byTime
+  const conditions = [
+    ...selection.search === undefined ? [] : [hasPrefix(sql, selection.search)],
+    ...afterPosition(sql, selection)
+  ]
+  return sql<{ readonly id: string; readonly createdAt: Date; readonly name: string }>`
+    SELECT k.id, k.created_at AS "createdAt", k.name FROM api_keys k
+    WHERE ${sql.and(conditions)} ${orderBy} ${sql.literal(`OFFSET ${scanned - 1} LIMIT 1`)}`
 }
 
 const make = Effect.gen(function*() {
@@ -74,6 +115,14 @@ const make = Effect.gen(function*() {
       })).pipe(withinDeadline),
 
     list: (selection, now) => withinDeadline(Rows.decode("api_keys", KeyRow, pageStatement(sql, selection, now))),
+
+    scanEnd: (selection) =>
+      Effect.map(withinDeadline(scanEndStatement(sql, selection)), ([last]) =>
+        last && {
+          createdAt: last.createdAt.getTime(),
+          id: last.id,
+          ...selection.search !== undefined && { name: last.name }
+        }),
 
     formerSecrets: (id, now) =>
       withinDeadline(Rows.decode(

@@ -102,13 +102,22 @@ export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedF
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-export const KeyPosition = Schema.Struct({ createdAt: Schema.Int, id: KeyId })
+/** `name` is the key's name in a list with `search`, which is in the order of names. */
+export const KeyPosition = Schema.Struct({
+  createdAt: Schema.Int,
+  id: KeyId,
+  name: Schema.optionalKey(Schema.String)
+})
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
 const parsePosition = (text: string): KeyPosition | undefined => {
-  const [, createdAt, id] = /^(\d{1,16}) ([^\0]*)$/.exec(text) ?? []
-  return id === undefined || Number(createdAt) > maxDateMs ? undefined : { createdAt: Number(createdAt), id }
+  const [, createdAt, id, name] = /^(\d{1,16}) ([^\0\n]*)(?:\n([^\0\n]*))?$/.exec(text) ?? []
+  if (id === undefined || Number(createdAt) > maxDateMs) return undefined
+  return { createdAt: Number(createdAt), id, ...name !== undefined && { name } }
 }
+
+const formatPosition = ({ createdAt, id, name }: KeyPosition): string =>
+  `${createdAt} ${id}${name === undefined ? "" : `\n${name}`}`
 
 export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
@@ -127,14 +136,16 @@ export const keyStateOf = (
 }
 
 export const KeyOrder = oneOf("oldest", "newest").annotate({
-  description: "Which keys come first. By default the oldest."
+  description: "Which keys come first, without `search`. By default the oldest."
 })
 
 export const KeysQuery = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
   search: Schema.String.annotate({
-    description: "A part of the name or the id, or the last four characters of the secret.",
+    description:
+      "The beginning of the name, in upper or lower case, the whole id, or the last four characters of the secret. " +
+      "The keys are then in the order of their names.",
     examples: ["acme"]
   }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
   secretHash: Schema.String.annotate({
@@ -144,7 +155,7 @@ export const KeysQuery = Schema.Struct({
     .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition))
+  cursor: Schema.optionalKey(cursor(KeyPosition, formatPosition, parsePosition))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}
