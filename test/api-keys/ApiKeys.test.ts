@@ -132,6 +132,17 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("lists keys that match a search in the order of their names, on exactly one page each", () =>
+    Effect.gen(function*() {
+      const names = ["Named b", "named A", "named", "NAMED ä", "named b"]
+      yield* Effect.forEach(names, (name) => issue({ name }))
+      const lower = (name: string) => name.toLowerCase()
+      for (const limit of [1, 2, 100]) {
+        const found = (yield* walk(limit, { search: "nAmed" })).map(({ name }) => lower(name))
+        assert.deepStrictEqual(found, names.map(lower).toSorted())
+      }
+    }))
+
   it.effect("limits a key to five working secrets, and always allows a rotation without a grace period", () =>
     Effect.gen(function*() {
       const apiKeys = yield* ApiKeys
@@ -233,6 +244,22 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
     }))
 
   if (store === "memory") return
+
+  it.effect("looks at 10,000 keys at most for a page of a filter, and goes on from there", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+        SELECT 'key_' || n, 'many', 'business', 1, 1, to_timestamp(-1) FROM generate_series(1, 10000) AS n`
+      const { list } = yield* ApiKeys
+      const filter = { plan: "enterprise", limit: 10 } as const
+      const { keys, next } = yield* list(filter)
+      assert.isEmpty(keys)
+      assert.deepStrictEqual(next, { createdAt: -1_000, id: "key_9999" })
+      assert.isUndefined((yield* list({ ...filter, after: next })).next)
+      const named = yield* list({ ...filter, search: "mAny" })
+      assert.deepInclude(named.next, { name: "many" })
+      yield* sql`DELETE FROM api_keys WHERE name = 'many'`
+    }))
 
   it.effect("stores no secret in clear text", () =>
     Effect.gen(function*() {

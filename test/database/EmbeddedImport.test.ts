@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import type { SqlClient } from "effect/sql"
+import { newestVersion } from "../../src/database/Database.ts"
 import * as DirectoryLock from "../../src/database/DirectoryLock.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { databaseAt, dataDirectory, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
@@ -63,8 +64,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       assert.include((yield* importWith(directory, url)).stderr, lost)
       assert.isEmpty(yield* query((sql) => sql`SELECT FROM pets`))
 
-      for (const [id, version] of [[99, 99], [0, 1]] as const) {
-        yield* queryEmbedded((sql) => sql`UPDATE petstore_migrations SET migration_id = ${id} WHERE migration_id > 1`)
+      const older = newestVersion - 1
+      for (const [from, to, version] of [[newestVersion, 99, 99], [99, 0, older]] as const) {
+        yield* queryEmbedded((sql) =>
+          sql`UPDATE petstore_migrations SET migration_id = ${to} WHERE migration_id = ${from}`
+        )
         const { stderr } = yield* importWith(directory, url)
         assert.include(stderr, `DATA_DIR: the embedded database has schema version ${version}, but this command copies`)
       }

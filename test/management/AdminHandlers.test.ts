@@ -203,9 +203,11 @@ describeOnEach(servers, "Key operations", (it) => {
       const client = yield* AdminClient
       const issue = (name: string) => client.issue({ name, plan: "enterprise", limits: ownLimits })
       const issued = yield* Effect.forEach(["listed & 1", "listed & 2", "listed & 3"], issue)
-      const query = { search: "Listed &", plan: "enterprise", state: "banned", pageSize: 1 } as const
+      const query = { plan: "enterprise", state: "banned", pageSize: 1 } as const
       const banned = (order: "oldest" | "newest") =>
-        Effect.map(Stream.runCollect(client.all({ ...query, order })), (all) => all.map(({ name }) => name.at(-1)))
+        Stream.runCollect(client.all({ ...query, order })).pipe(
+          Effect.map((all) => all.flatMap(({ name }) => name.startsWith("listed") ? [name.at(-1)] : []))
+        )
       assert.deepStrictEqual(yield* banned("oldest"), [])
       for (const { key } of issued) yield* Effect.replicateEffect(listPets(key), 5)
       yield* client.unban(issued[1]?.id ?? "")
