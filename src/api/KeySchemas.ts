@@ -111,13 +111,15 @@ export const KeyPosition = Schema.Struct({
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
 const parsePosition = (text: string): KeyPosition | undefined => {
-  const [, createdAt, id, name] = /^(\d{1,16}) ([^\0\n]*)(?:\n([^\0\n]*))?$/.exec(text) ?? []
+  const [, createdAt, id, ofName] = /^(\d{1,16}) ([^\0\n]*)(?:\n([^\0\n]*))?$/.exec(text) ?? []
   if (id === undefined || Number(createdAt) > maxDateMs) return undefined
-  return { createdAt: Number(createdAt), id, ...name !== undefined && { name } }
+  return { createdAt: Number(createdAt), id, ...ofName !== undefined && { name: ofName } }
 }
 
-const formatPosition = ({ createdAt, id, name }: KeyPosition): string =>
-  `${createdAt} ${id}${name === undefined ? "" : `\n${name}`}`
+const formatPosition = (position: KeyPosition): string => {
+  const ofTime = `${position.createdAt} ${position.id}`
+  return position.name === undefined ? ofTime : `${ofTime}\n${position.name}`
+}
 
 export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
