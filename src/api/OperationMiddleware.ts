@@ -1,9 +1,10 @@
 /** Declares the middleware that a server of the API, such as this service or a mock, must implement. */
-import { Context, Effect } from "effect"
-import { HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { Context, Effect, Layer, Record } from "effect"
+import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
-import { describeIssue } from "./Text.ts"
+import { describeIssue, hasOnlyIgnorableNames } from "./Text.ts"
 
 export class CurrentKey extends Context.Service<CurrentKey, {
   readonly id: string
@@ -28,21 +29,64 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
 
+interface RequestFault extends HttpApiError.HttpApiSchemaError {
+  readonly kind: keyof typeof places
+}
+
+/** A response that cannot be encoded is the fault of the service, so it is no 400. */
+const isRequestFault = (error: unknown): error is RequestFault =>
+  HttpApiError.HttpApiSchemaError.is(error) && error.kind in places
+
 const invalidErrors = [
   Errors.errorResponse(Errors.InvalidRequest),
   Errors.errorResponse(Errors.ExpectationFailed)
 ] as const
 
+/**
+ * Whether a group ignores unknown query parameters and fields, unless they differ from a known one only in case, `_`
+ * and `-`. Its API must set `onExcessProperty: "error"` in `QueryParseOptions`.
+ */
+export const IgnoresUnknownNames = Context.Reference<boolean>("petstore/api/IgnoresUnknownNames", {
+  defaultValue: () => false
+})
+
+/** Keeps the query parameters that the endpoint knows. */
+const knownParameters = ({ query }: HttpApiEndpoint.Top, sent: HttpServerRequest.ParsedSearchParams["Service"]) => {
+  const names = query?.ast._tag === "Objects" ? query.ast.propertySignatures.map(({ name }) => name) : []
+  return Record.filter(sent, (_, name) => names.includes(name))
+}
+
+const rejectionOf = ({ cause, kind }: RequestFault, ignoresUnknown: boolean): Errors.InvalidRequest => {
+  const nameOf = (path: ReadonlyArray<string>) => [places[kind], ...path].join(".")
+  const fields = describeIssue(cause.issue, nameOf, { onlyNearMisses: ignoresUnknown })
+  return new Errors.InvalidRequest({ message: `Invalid request: ${fields}${fields.endsWith("?") ? "" : "."}` })
+}
+
 /** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
-  static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
-    const { cause, kind } = error
-    // A response that cannot be encoded is the fault of the service, so do not fail with 400.
-    if (kind === "Body" || kind === "ResponseHeaders") return Effect.fail(error)
-    const fields = describeIssue(cause.issue, (path) => [places[kind], ...path].join("."))
-    return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
+  static readonly layer = Layer.succeed(Validation, (httpEffect, { endpoint, group }) => {
+    type Handled = Effect.Effect<
+      HttpServerResponse.HttpServerResponse,
+      Errors.InvalidRequest | Effect.Error<typeof httpEffect>,
+      HttpRouter.Provided
+    >
+    const ignoresUnknown = Context.get(group.annotations, IgnoresUnknownNames)
+    // The handler has not run when the query is invalid, so run the operation again with the known parameters.
+    const withKnownParameters = Effect.updateService(
+      httpEffect,
+      HttpServerRequest.ParsedSearchParams,
+      (sent) => knownParameters(endpoint, sent)
+    )
+    return httpEffect.pipe(
+      Effect.catch((error): Handled => {
+        if (!isRequestFault(error)) return Effect.fail(error)
+        return error.kind === "Query" && ignoresUnknown && hasOnlyIgnorableNames(error.cause.issue)
+          ? withKnownParameters
+          : Effect.fail(rejectionOf(error, ignoresUnknown))
+      })
+    )
   })
 }
 
@@ -75,9 +119,13 @@ export class Deprecation extends Context.Service<Deprecation, {
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware. */
-export const deprecate = (since: Date, sunset: Date, successor: string) => {
-  const link = `<${successor}>; rel="successor-version"`
+/**
+ * Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware.
+ * `policy` is the path of the page that explains the deprecation and the sunset.
+ */
+export const deprecate = (since: Date, sunset: Date, successor: string, policy: string) => {
+  const explained = ["deprecation", "sunset"].map((rel) => `<${policy}>; rel="${rel}"; type="text/html"`)
+  const link = [`<${successor}>; rel="successor-version"`, ...explained].join(", ")
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }
   return Context.add(OpenApi.annotations({ deprecated: true }), Deprecation, { sunset, successor, headers })
 }
