@@ -34,7 +34,7 @@ interface RequestFault extends HttpApiError.HttpApiSchemaError {
 }
 
 /** A response that cannot be encoded is the fault of the service, so it is no 400. */
-const isRequestFault = (error: unknown): error is RequestFault =>
+const isRequestFault = <E>(error: E): error is E & RequestFault =>
   HttpApiError.HttpApiSchemaError.is(error) && error.kind in places
 
 const invalidErrors = [
@@ -79,13 +79,13 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
       HttpServerRequest.ParsedSearchParams,
       (sent) => knownParameters(endpoint, sent)
     )
-    return httpEffect.pipe(
-      Effect.catch((error): Handled => {
-        if (!isRequestFault(error)) return Effect.fail(error)
-        return error.kind === "Query" && ignoresUnknown && hasOnlyIgnorableNames(error.cause.issue)
+    return Effect.catchIf(
+      httpEffect,
+      isRequestFault,
+      (error): Handled =>
+        error.kind === "Query" && ignoresUnknown && hasOnlyIgnorableNames(error.cause.issue)
           ? withKnownParameters
           : Effect.fail(rejectionOf(error, ignoresUnknown))
-      })
     )
   })
 }
