@@ -38,6 +38,21 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
 export const bearerOf = (head: RequestHead): string | undefined =>
   /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
 
+/** Recognizes a curly quotation mark by its UTF-8 bytes, because Node reads headers as Latin-1. */
+const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
+
+const unexpandedVariable = /^(?:\$(?:env:)?\{?|%|\{\{)\s*(\w{1,64})\s*(?:\}|%|\}\})?$/i
+
+/** Names a faulty configuration of the client, so that nobody looks for a typo in the secret. */
+export const confusionOf = (credential: string, noun: string): string | undefined => {
+  if (quoted.test(credential)) return `The ${noun} is in quotation marks. Send it without them.`
+  if (/^bearer\s/i.test(credential)) return "The Authorization header has Bearer twice. Send it once."
+  const variable = unexpandedVariable.exec(credential)?.[1]
+  return variable === undefined
+    ? undefined
+    : `The request has the name of the variable ${variable} instead of its value. In a shell, use double quotes.`
+}
+
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
 const faultyFraming = invalid("expected a Transfer-Encoding that ends with chunked, and none in HTTP/1.0")

@@ -127,10 +127,10 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["half a key", listAs("Bearer psk_x"), invalidToken, "The API key is incomplete or mistyped."],
     ["an admin token", listAs("Bearer adm_x"), invalidToken, "An admin token works only on"],
     ["a quoted key", listAs(`Bearer "psk_x"`), invalidToken, "The API key is in quotation marks. Send it without"],
-    ["Bearer twice", listAs("Bearer Bearer psk_x"), invalidToken, "The header has Bearer twice."],
+    ["Bearer twice", listAs("Bearer Bearer psk_x"), invalidToken, "The Authorization header has Bearer twice."],
     ...["$TOKEN", "${TOKEN}", "$env:TOKEN", "%TOKEN%", "{{TOKEN}}"].map((
       name
-    ): Row => [name, listAs(`Bearer ${name}`), invalidToken, "The variable TOKEN was sent by its name"])
+    ): Row => [name, listAs(`Bearer ${name}`), invalidToken, "has the name of the variable TOKEN instead"])
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
