@@ -1,10 +1,10 @@
 /** Declares the middleware that a server of the API, such as this service or a mock, must implement. */
-import { Context, Effect, Layer, Record } from "effect"
-import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
-import { describeIssue, hasOnlyIgnorableNames } from "./Text.ts"
+import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./Text.ts"
 
 export class CurrentKey extends Context.Service<CurrentKey, {
   readonly id: string
@@ -43,23 +43,27 @@ const invalidErrors = [
 ] as const
 
 /**
- * Whether a group ignores unknown query parameters and fields, unless they differ from a known one only in case, `_`
- * and `-`. Its API must set `onExcessProperty: "error"` in `QueryParseOptions`.
+ * Whether a group ignores unknown query parameters, unless they differ from a known one only in case, `_` and `-`.
+ * Otherwise, the parse options of its API decide.
  */
 export const IgnoresUnknownNames = Context.Reference<boolean>("petstore/api/IgnoresUnknownNames", {
   defaultValue: () => false
 })
 
-/** Keeps the query parameters that the endpoint knows. */
-const knownParameters = ({ query }: HttpApiEndpoint.Top, sent: HttpServerRequest.ParsedSearchParams["Service"]) => {
-  const names = query?.ast._tag === "Objects" ? query.ast.propertySignatures.map(({ name }) => name) : []
-  return Record.filter(sent, (_, name) => names.includes(name))
-}
+const invalid = (fields: string) =>
+  new Errors.InvalidRequest({ message: `Invalid request: ${fields}${fields.endsWith("?") ? "" : "."}` })
 
-const rejectionOf = ({ cause, kind }: RequestFault, ignoresUnknown: boolean): Errors.InvalidRequest => {
-  const nameOf = (path: ReadonlyArray<string>) => [places[kind], ...path].join(".")
-  const fields = describeIssue(cause.issue, nameOf, { onlyNearMisses: ignoresUnknown })
-  return new Errors.InvalidRequest({ message: `Invalid request: ${fields}${fields.endsWith("?") ? "" : "."}` })
+/**
+ * Returns a function that describes the near misses of known parameters in a query. The parse options of the API cannot
+ * reject them, because these options also apply to the queries that derived clients encode.
+ */
+const nearMissesIn = ({ query }: HttpApiEndpoint.Top) => {
+  const known = query?.ast._tag === "Objects" ? query.ast.propertySignatures.map(({ name }) => String(name)) : []
+  const names = new Set(known)
+  return (sent: HttpServerRequest.ParsedSearchParams["Service"]): string =>
+    Object.keys(sent)
+      .filter((name) => !names.has(name) && nearMissOf(name, known) !== undefined)
+      .map((name) => describeUnknown(`${places.Query}.${name}`, name, known)).slice(0, maxNamed).join("; ")
 }
 
 /** Rejects invalid requests with 400 or 417. */
@@ -67,26 +71,17 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   error: invalidErrors
 }) {
   static readonly layer = Layer.succeed(Validation, (httpEffect, { endpoint, group }) => {
-    type Handled = Effect.Effect<
-      HttpServerResponse.HttpServerResponse,
-      Errors.InvalidRequest | Effect.Error<typeof httpEffect>,
-      HttpRouter.Provided
-    >
     const ignoresUnknown = Context.get(group.annotations, IgnoresUnknownNames)
-    // The handler has not run when the query is invalid, so run the operation again with the known parameters.
-    const withKnownParameters = Effect.updateService(
-      httpEffect,
-      HttpServerRequest.ParsedSearchParams,
-      (sent) => knownParameters(endpoint, sent)
-    )
-    return Effect.catchIf(
-      httpEffect,
-      isRequestFault,
-      (error): Handled =>
-        error.kind === "Query" && ignoresUnknown && hasOnlyIgnorableNames(error.cause.issue)
-          ? withKnownParameters
-          : Effect.fail(rejectionOf(error, ignoresUnknown))
-    )
+    const validated = Effect.catchIf(httpEffect, isRequestFault, ({ cause, kind }) => {
+      const nameOf = (path: ReadonlyArray<string>) => [places[kind], ...path].join(".")
+      return Effect.fail(invalid(describeIssue(cause.issue, nameOf, { onlyNearMisses: ignoresUnknown })))
+    })
+    if (!ignoresUnknown || endpoint.query === undefined) return validated
+    const findNearMisses = nearMissesIn(endpoint)
+    return Effect.flatMap(HttpServerRequest.ParsedSearchParams, (sent): typeof validated => {
+      const nearMisses = findNearMisses(sent)
+      return nearMisses === "" ? validated : Effect.fail(invalid(nearMisses))
+    })
   })
 }
 

@@ -56,8 +56,6 @@ export class PetstoreApi extends HttpApi.make(name)
   )
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // `Validation` ignores most unknown parameters.
-  .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotateMerge(OpenApi.annotations({
     title,
     description: introduction,

@@ -68,7 +68,7 @@ const isWithin = (from: string, to: string, edits: number): boolean => {
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
 /** Returns the known name that differs from `name` only in case, `_` and `-`. */
-const nearMissOf = (name: string, known: ReadonlyArray<string>): string | undefined =>
+export const nearMissOf = (name: string, known: ReadonlyArray<string>): string | undefined =>
   known.find((each) => simplify(each) === simplify(name))
 
 /** Returns the known name that is at most two letters away from `name`, apart from case, `_` and `-`. */
@@ -118,7 +118,15 @@ export const hasOnlyIgnorableNames = (issue: SchemaIssue.Issue, name = ""): bool
   }
 }
 
-const maxNamed = 10
+/** The maximum number of fields that a message names. */
+export const maxNamed = 10
+
+/** Describes an unknown name, with the known one that it resembles. */
+export const describeUnknown = (field: string, name: string, known: ReadonlyArray<string>): string => {
+  const closest = closestOf(name, known)
+  const hint = closest === undefined ? "" : `; did you mean "${closest}"?`
+  return `${field}: unknown ${field.startsWith("query.") ? "parameter" : "field"}${hint}`
+}
 
 interface DescribeOptions {
   /** Whether to name only those unknown names that are near misses of a known one. */
@@ -144,11 +152,7 @@ export const describeIssue = (
     )
   const describe = (fault: Fault): string => {
     const field = nameOf(fault.path)
-    if (fault.fault === "unknown") {
-      const closest = closestOf(fault.name, fault.known)
-      const hint = closest === undefined ? "" : `; did you mean "${closest}"?`
-      return `${field}: unknown ${field.startsWith("query.") ? "parameter" : "field"}${hint}`
-    }
+    if (fault.fault === "unknown") return describeUnknown(field, fault.name, fault.known)
     const typo = fault.fault === "required" ? typoOf(fault) : undefined
     if (typo !== undefined) return `${field}: required, but there is "${typo.name}"`
     return `${field}: ${fault.message.charAt(0).toLowerCase()}${fault.message.slice(1)}`
