@@ -1,5 +1,9 @@
-/** Bundles the console of operators into `dist/console`: `npm run build:console`, which `npm ci` runs as well. */
-import { readFileSync } from "node:fs"
+/**
+ * Bundles the console of operators into `dist/console`, and copies the explorer of `/docs` to `dist/docs`:
+ * `npm run build:console`, which `npm ci` runs as well.
+ */
+import { cpSync, readFileSync } from "node:fs"
+import { createRequire } from "node:module"
 import { defineConfig, type OutputOptions } from "rolldown"
 
 /** How the bundle is written. */
@@ -21,6 +25,10 @@ export default defineConfig({
   treeshake: { propertyReadSideEffects: false, unknownGlobalSideEffects: false },
   plugins: [{
     name: "page",
+    buildStart() {
+      const explorer = createRequire(import.meta.url).resolve("openapi-explorer/dist/browser/openapi-explorer.min.js")
+      cpSync(explorer, new URL("dist/docs/openapi-explorer.js", import.meta.url))
+    },
     generateBundle() {
       for (const fileName of ["console.css", "index.html"]) {
         const source = readFileSync(new URL(`src/console/${fileName}`, import.meta.url), "utf8")

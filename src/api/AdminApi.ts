@@ -50,7 +50,7 @@ export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
   .add(AuditGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
-  .prefix("/admin")
+  .prefix(Brand.basePaths.admin)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   // Reject unknown fields. If a misspelled `expiresAt` were ignored, the issued key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })

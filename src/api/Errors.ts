@@ -91,8 +91,8 @@ const declareErrorWithDefaultWait = declareErrorWith({
 })
 
 /**
- * 400: malformed JSON, or an invalid path, header, query or body (SPEC §7), checked in this order. The message names
- * only the faults of the first invalid part.
+ * 400: malformed JSON, a near miss of a query parameter, or an invalid path, header, query or body (SPEC §7), checked
+ * in this order. The message names only the faults of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}

@@ -1,7 +1,7 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
 import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { documented } from "./Text.ts"
+import { documented, hasOnlyIgnorableNames } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
@@ -48,6 +48,12 @@ const toNumber = (value: bigint): unknown => {
 const roundingWarning =
   "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it beyond 2^53."
 
+/** The bounds as JSON numbers. A plain number cannot hold the maximum. */
+const jsonBounds = () => ({
+  minimum: JSON.rawJSON(String(bounds.minimum)),
+  maximum: JSON.rawJSON(String(bounds.maximum))
+})
+
 const anyInt64 = Schema.BigInt.check(Schema.isBetweenBigInt(bounds))
 
 /** A 64-bit integer. {@link exactJson} encodes it as a number, and other JSON codecs as a string of digits. */
@@ -61,9 +67,9 @@ export const int64 = (description?: string, example?: number) => {
     ...annotations,
     expected: range,
     toCodecJson: () => link({ type: "string", pattern: "^-?\\d+$", ...annotations }, isInExactJson),
-    toCodecStringTree: () => link({ type: "integer", ...annotations }, () => false),
+    toCodecStringTree: () => link({ type: "integer", ...jsonBounds(), ...annotations }, () => false),
     toCodecArbitrary: () => Schema.link<bigint>()(anyInt64, SchemaTransformation.passthrough())
-  }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
+  }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer", ...jsonBounds() }) }))
 }
 
 export const Int64 = int64()
@@ -102,13 +108,25 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/** Encodes and decodes JSON bodies with exact int64s. `encodeText` must write the same JSON as `schema`'s encoder. */
+interface ExactJsonOptions<A> {
+  /** Must write the same JSON as the encoder of the schema. */
+  readonly encodeText?: (value: A) => string
+  /** Whether to reject names that differ from a known one only in case, `_` and `-`. Others are always ignored. */
+  readonly rejectsNearMisses?: boolean
+}
+
+/** Encodes and decodes JSON bodies with exact int64s. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
-  encodeText?: (value: S["Type"]) => string
+  { encodeText, rejectsNearMisses = false }: ExactJsonOptions<S["Type"]> = {}
 ): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.declare<string>> => {
   const codec = Schema.toCodecJson(schema)
-  const decode = SchemaParser.decodeUnknownEffect(codec)
+  const decodeNamed = SchemaParser.decodeUnknownEffect(codec)
+  const decode: typeof decodeNamed = (value, options) =>
+    rejectsNearMisses
+      ? Effect.catchEager(decodeNamed(value, { ...options, onExcessProperty: "error" }), (issue) =>
+        hasOnlyIgnorableNames(issue) ? decodeNamed(value, options) : Effect.fail(issue))
+      : decodeNamed(value, options)
   const encode = SchemaParser.encodeUnknownEffect(codec)
   const type = schema.ast._tag === "Arrays" ? "array" : "object"
   const jsonText = Schema.declare(Predicate.isString).check(Schema.makeFilter(() => true, {

@@ -28,7 +28,7 @@ export const makeServer = (variable: string, url: string, description: string): 
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-// Postman and Scalar (`/docs`) ignore the schema's description and example, so move both to the parameter.
+// Postman and the explorer of `/docs` ignore the schema's description and example, so move both to the parameter.
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]

@@ -1,9 +1,10 @@
 /** Declares the middleware that a server of the API, such as this service or a mock, must implement. */
-import { Context, Effect } from "effect"
-import { HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
-import { describeIssue } from "./Text.ts"
+import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./Text.ts"
 
 export class CurrentKey extends Context.Service<CurrentKey, {
   readonly id: string
@@ -28,21 +29,59 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
 
+interface RequestFault extends HttpApiError.HttpApiSchemaError {
+  readonly kind: keyof typeof places
+}
+
+/** A response that cannot be encoded is the fault of the service, so it is no 400. */
+const isRequestFault = <E>(error: E): error is E & RequestFault =>
+  HttpApiError.HttpApiSchemaError.is(error) && error.kind in places
+
 const invalidErrors = [
   Errors.errorResponse(Errors.InvalidRequest),
   Errors.errorResponse(Errors.ExpectationFailed)
 ] as const
 
+/**
+ * Whether a group ignores unknown query parameters, unless they differ from a known one only in case, `_` and `-`.
+ * Otherwise, the parse options of its API decide.
+ */
+export const IgnoresUnknownNames = Context.Reference<boolean>("petstore/api/IgnoresUnknownNames", {
+  defaultValue: () => false
+})
+
+const invalid = (fields: string) =>
+  new Errors.InvalidRequest({ message: `Invalid request: ${fields}${fields.endsWith("?") ? "" : "."}` })
+
+/**
+ * Returns a function that describes the near misses of known parameters in a query. The parse options of the API cannot
+ * reject them, because these options also apply to the queries that derived clients encode.
+ */
+const nearMissesIn = ({ query }: HttpApiEndpoint.Top) => {
+  const known = query?.ast._tag === "Objects" ? query.ast.propertySignatures.map(({ name }) => String(name)) : []
+  const names = new Set(known)
+  return (sent: HttpServerRequest.ParsedSearchParams["Service"]): string =>
+    Object.keys(sent)
+      .filter((name) => !names.has(name) && nearMissOf(name, known) !== undefined)
+      .map((name) => describeUnknown(`${places.Query}.${name}`, name, known)).slice(0, maxNamed).join("; ")
+}
+
 /** Rejects invalid requests with 400 or 417. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
-  static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
-    const { cause, kind } = error
-    // A response that cannot be encoded is the fault of the service, so do not fail with 400.
-    if (kind === "Body" || kind === "ResponseHeaders") return Effect.fail(error)
-    const fields = describeIssue(cause.issue, (path) => [places[kind], ...path].join("."))
-    return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
+  static readonly layer = Layer.succeed(Validation, (httpEffect, { endpoint, group }) => {
+    const ignoresUnknown = Context.get(group.annotations, IgnoresUnknownNames)
+    const validated = Effect.catchIf(httpEffect, isRequestFault, ({ cause, kind }) => {
+      const nameOf = (path: ReadonlyArray<string>) => [places[kind], ...path].join(".")
+      return Effect.fail(invalid(describeIssue(cause.issue, nameOf, { onlyNearMisses: ignoresUnknown })))
+    })
+    if (!ignoresUnknown || endpoint.query === undefined) return validated
+    const findNearMisses = nearMissesIn(endpoint)
+    return Effect.flatMap(HttpServerRequest.ParsedSearchParams, (sent): typeof validated => {
+      const nearMisses = findNearMisses(sent)
+      return nearMisses === "" ? validated : Effect.fail(invalid(nearMisses))
+    })
   })
 }
 
@@ -75,9 +114,13 @@ export class Deprecation extends Context.Service<Deprecation, {
   readonly headers: Readonly<Record<"deprecation" | "sunset" | "link", string>>
 }>()("petstore/api/Deprecation") {}
 
-/** Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware. */
-export const deprecate = (since: Date, sunset: Date, successor: string) => {
-  const link = `<${successor}>; rel="successor-version"`
+/**
+ * Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware.
+ * `policy` is the path of the page that explains the deprecation and the sunset.
+ */
+export const deprecate = (since: Date, sunset: Date, successor: string, policy: string) => {
+  const explained = ["deprecation", "sunset"].map((rel) => `<${policy}>; rel="${rel}"; type="text/html"`)
+  const link = [`<${successor}>; rel="successor-version"`, ...explained].join(", ")
   const headers = { deprecation: `@${since.getTime() / 1_000}`, sunset: sunset.toUTCString(), link }
   return Context.add(OpenApi.annotations({ deprecated: true }), Deprecation, { sunset, successor, headers })
 }

@@ -45,7 +45,8 @@ export const cursor = <P>(
     const after = parse(decodeText(text) ?? "")
     return after !== undefined && encode(after) === text ? after : undefined
   }
-  return Schema.String.annotate({
+  const form = Schema.makeFilter(() => true, { toJsonSchema: () => ({ pattern: "^[A-Za-z0-9_-]+$" }) })
+  return Schema.String.check(form).annotate({
     description: "The position of the page, from the `Link` header of the previous page. Defaults to the first page.",
     message: `Expected ${expectedCursor}`,
     ...example !== undefined && { examples: [encode(example)] }

@@ -13,7 +13,10 @@ export const PetStatus = oneOf("available", "pending", "sold").annotate({
 export type PetStatus = typeof PetStatus.Type
 
 // Stored names have no length check, because the database enforces the maximum.
-const name = Schema.String.annotate({ description: "The pet's name.", examples: ["Rex"] }).check(isStorable)
+const name = Schema.String.annotate({
+  description: "The pet's name. Contains neither U+0000 nor lone surrogates.",
+  examples: ["Rex"]
+}).check(isStorable)
 
 /** SPEC §2 NewPet. */
 export const NewPet = Schema.Struct({
@@ -63,8 +66,8 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
   return `[${text}]`
 }
 
-export const PetJson = exactJson(Pet, petText)
-export const PetsJson = exactJson(Pets, petsText)
+export const PetJson = exactJson(Pet, { encodeText: petText })
+export const PetsJson = exactJson(Pets, { encodeText: petsText })
 
 export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
 
@@ -106,7 +109,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
       "0d6f2b8e-3c1a-4f7d-9e52-6a8b7c4d1e90"
     ))
   },
-  payload: exactJson(NewPet),
+  payload: exactJson(NewPet, { rejectsNearMisses: true }),
   success: uncheckedOf(CreatedPet).pipe(HttpApiSchema.encodeToWithHeaders({
     body: PetJson.pipe(HttpApiSchema.status(201)),
     headers: {
@@ -133,7 +136,7 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 })
   .middleware(Sunset)
-  .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets"))
+  .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets", "/docs"))
   .annotateMerge(OpenApi.annotations({
     summary: "Get a pet",
     description: "Will be removed on 5 December 2030. Use `GET /pets` instead, with or without the `status` filter."

@@ -1,13 +1,20 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
-import { keyPrefix, name, title } from "./Brand.ts"
+import { basePaths, keyPrefix, name, title } from "./Brand.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
-import { Auth, ConcurrencyLimit, Deprecation, RateLimit, Validation } from "./OperationMiddleware.ts"
+import {
+  Auth,
+  ConcurrencyLimit,
+  Deprecation,
+  IgnoresUnknownNames,
+  RateLimit,
+  Validation
+} from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
 
-const basePath = "/v1"
+const basePath = basePaths.api
 
 const localUrl = `http://localhost:8080${basePath}`
 
@@ -43,7 +50,10 @@ The last page has none.
  * `Validation` and `ConcurrencyLimit` themselves, before `RequestBody`, so that it runs before both.
  */
 export class PetstoreApi extends HttpApi.make(name)
-  .add(PetsGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth))
+  .add(
+    PetsGroup.annotate(IgnoresUnknownNames, true)
+      .middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth)
+  )
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotateMerge(OpenApi.annotations({

@@ -1,5 +1,5 @@
 /** Declares response headers for OpenAPI and CORS. Responses have `fixedHeaders` unless a route overrides them. */
-import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
+import { adminTokenPrefix, keyPrefix, name as realm } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"
 
@@ -43,14 +43,30 @@ const commonHeaders: Headers = {
   "Content-Security-Policy": fixed("Browsers must not run scripts.", fixedHeaders["content-security-policy"])
 }
 
+/** The challenge of a 401. It has no `error` if the request has no bearer token (RFC 6750 §3.1). */
+export const challenge = {
+  missing: `Bearer realm="${realm}"`,
+  invalid: `Bearer realm="${realm}", error="invalid_token"`
+}
+
+/** The response to a body with a content coding names the codings that are accepted (RFC 9110 §12.5.3). */
+export const acceptedCodings = { "accept-encoding": "identity" }
+
 const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
 
 const statusHeaders: Readonly<Record<string, Headers>> = {
   "401": {
     "WWW-Authenticate": header("The scheme, and `invalid_token` if the request has a bearer token (RFC 6750 §3).", {
       type: "string",
-      enum: ["Bearer", `Bearer error="invalid_token"`]
+      enum: Object.values(challenge)
     })
+  },
+  "415": {
+    "Accept-Encoding": {
+      description: "Present if the request has a content coding: the coding that the service accepts.",
+      required: false,
+      schema: { type: "string", const: acceptedCodings["accept-encoding"] }
+    }
   },
   "429": { "Retry-After": waitSeconds },
   "503": { "Retry-After": waitSeconds }
@@ -59,7 +75,7 @@ const statusHeaders: Readonly<Record<string, Headers>> = {
 const deprecationHeaders = ({ headers }: Deprecation["Service"]): Headers => ({
   "Deprecation": fixed("The time of the deprecation (RFC 9745).", headers.deprecation),
   "Sunset": fixed("The time of the removal (RFC 8594).", headers.sunset),
-  "Link": fixed("The operation that replaces this one.", headers.link)
+  "Link": fixed("The operation that replaces this one, and the page that explains the removal.", headers.link)
 })
 
 const statusesBeforeRouting = new Set(["408", "431"])
@@ -72,9 +88,9 @@ export const headersOf = (status: string, deprecation: Deprecation["Service"] | 
 
 export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPorts, ...statusHeaders[status] })
 
-const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
+const browserHeaders = new Set(Object.keys(fixedHeaders))
 
 export const exposedHeaders: ReadonlyArray<string> = [commonHeaders, ...Object.values(statusHeaders)]
   .flatMap((headers) => Object.keys(headers))
-  .concat("Deprecation", "Idempotent-Replayed", "Link", "Location", "Sunset")
+  .concat("Allow", "Deprecation", "Idempotent-Replayed", "Link", "Location", "Sunset")
   .filter((name, index, all) => !browserHeaders.has(name.toLowerCase()) && all.indexOf(name) === index).toSorted()

@@ -17,7 +17,7 @@ import * as RateLimit from "./RateLimit.ts"
 import * as RequestBody from "./RequestBody.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { headerOf, type RequestHead } from "./RequestHead.ts"
-import { makeRoutesAt } from "./RoutePaths.ts"
+import { makeRoutesAt, managementPort } from "./RoutePaths.ts"
 import * as Sunset from "./Sunset.ts"
 import * as Validation from "./Validation.ts"
 
@@ -34,7 +34,7 @@ export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
-    const routesAt = makeRoutesAt(PetstoreApi, pages)
+    const routesAt = makeRoutesAt(PetstoreApi, pages, managementPort)
 
     const send = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response

@@ -6,7 +6,7 @@ import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Er
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { recordError, RequestContext } from "./RequestContext.ts"
-import { bearerOf, headerOf } from "./RequestHead.ts"
+import { bearerOf, confusionOf, headerOf } from "./RequestHead.ts"
 
 const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
@@ -52,7 +52,8 @@ export const layer = Layer.effect(
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
               const { keyId = "none", reason: rejection } = failure
               context.rejection = { keyId, rejection, address: clientAddress(request) }
-              return Effect.fail(failure.toCaller)
+              const message = rejection === "malformed" ? confusionOf(secret, "API key") : undefined
+              return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))
             }
           })
         }

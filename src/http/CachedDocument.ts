@@ -3,6 +3,7 @@ import { HttpRouter, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { gzip } from "node:zlib"
+import { PreconditionFailed } from "../api/Errors.ts"
 
 export interface Document {
   readonly contentType: string
@@ -17,6 +18,17 @@ const acceptsGzip = (acceptEncoding = ""): boolean => {
     entries.find((each) => /^\s*\*/.test(each))
   return entry !== undefined && !/;\s*q\s*=\s*0(?:\.0*)?\s*$/i.test(entry)
 }
+
+const tagsOf = (header: string | undefined): ReadonlyArray<string> =>
+  header?.split(",").map((entry) => entry.trim()) ?? []
+
+/** `If-Match` compares strongly, so a weak tag never matches (RFC 9110 §13.1.1). */
+const isChanged = (ifMatch: string | undefined, etag: string): boolean =>
+  ifMatch !== undefined && !tagsOf(ifMatch).some((tag) => tag === etag || tag === "*")
+
+const changed = new PreconditionFailed({
+  message: "The document does not match If-Match. Read it again, with the same Accept-Encoding."
+})
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
@@ -44,10 +56,11 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
     // Uninterruptible, because `cachedWithTTL` would abandon the rendering if its only waiting client disconnected.
     const responses = Effect.uninterruptible(cached)
     yield* router.add("GET", path, ({ headers }) =>
-      Effect.map(responses, ({ compressed, plain }) => {
+      Effect.flatMap(responses, ({ compressed, plain }) => {
         const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
-        const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
-        return known.includes(etag) || known.includes("*") ? notModified : full
+        if (isChanged(headers["if-match"], etag)) return Effect.fail(changed)
+        const isKnown = tagsOf(headers["if-none-match"]).some((tag) => tag === "*" || tag.replace(/^W\//, "") === etag)
+        return Effect.succeed(isKnown ? notModified : full)
       }))
   }))
 

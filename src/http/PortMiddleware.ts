@@ -6,6 +6,7 @@ import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Typ
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
+import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
 import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
@@ -40,10 +41,12 @@ export const withHeaders = (response: Response, headers: Readonly<Record<string,
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
+  if (response.status === 415 && headerOf(head, "content-encoding") !== undefined) {
+    return HttpServerResponse.setHeaders(response, acceptedCodings)
+  }
   if (response.status !== 401) return response
-  // Omit `error` from the challenge if the request has no bearer token (RFC 6750 §3.1).
-  const error = bearerOf(head) !== undefined ? ` error="invalid_token"` : ""
-  return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
+  const { invalid, missing } = challenge
+  return HttpServerResponse.setHeader(response, "www-authenticate", bearerOf(head) === undefined ? missing : invalid)
 }
 
 /** Returns the response to a request that Node rejects before it reaches a route. */

@@ -38,11 +38,26 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
 export const bearerOf = (head: RequestHead): string | undefined =>
   /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
 
+/** Recognizes a curly quotation mark by its UTF-8 bytes, because Node reads headers as Latin-1. */
+const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
+
+const unexpandedVariable = /^(?:\$(?:env:)?\{?|%|\{\{)\s*(\w{1,64})\s*(?:\}|%|\}\})?$/i
+
+/** Names a faulty configuration of the client, so that nobody looks for a typo in the secret. */
+export const confusionOf = (credential: string, noun: string): string | undefined => {
+  if (quoted.test(credential)) return `The ${noun} is in quotation marks. Send it without them.`
+  if (/^bearer\s/i.test(credential)) return "The Authorization header has Bearer twice. Send it once."
+  const variable = unexpandedVariable.exec(credential)?.[1]
+  return variable === undefined
+    ? undefined
+    : `The request has the name of the variable ${variable} instead of its value. In a shell, use double quotes.`
+}
+
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
 const faultyFraming = invalid("expected a Transfer-Encoding that ends with chunked, and none in HTTP/1.0")
 const badHost = invalid("expected one valid Host header")
-const badPath = invalid("path: expected no ; or # (percent-encode them as %3B and %23)")
+const badUrl = invalid("expected no # in the URL and no ; in its path (percent-encode them as %23 and %3B)")
 const twoCredentials = invalid("header.authorization: expected one Authorization header")
 const misdirected = new Errors.MisdirectedRequest()
 
@@ -50,12 +65,13 @@ export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
   { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
 ): Errors.ApiError | undefined => {
-  // Reject a path with `;` or `#`, because the router would read the rest as the query.
-  if (/^[^?]*[;#]/.test(url)) return badPath
+  // Reject `#`, which no URL of a request may contain (RFC 9112 §3.2). Reject a path with `;`, because the router would
+  // read the rest as the query.
+  if (/^[^?]*;|#/.test(url)) return badUrl
   const error = isNodeRequest(source) ? nodeHeadError(source, isAllowedHost) : undefined
   if (error !== undefined) return error
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
-  if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt)
+  if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt, url)
   // Reject a trailing slash, because the router would read it as an empty parameter.
   return /^[^?]+\/(?:\?|$)/.test(url) ? missingPath(url, routesAt) : undefined
 }
@@ -79,6 +95,10 @@ const nodeHeadError = (source: NodeRequest, isAllowedHost?: (name: string) => bo
 }
 
 const validHost = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
+
+/** Whether a header is present more than once. Node keeps only the first one of many. */
+export const isRepeated = ({ source }: RequestHead, name: string): boolean =>
+  isNodeRequest(source) && source.headers[name] !== undefined && countOf(source.rawHeaders, name) > 1
 
 const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   let count = 0

@@ -1,5 +1,7 @@
 import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
+import { basePaths } from "../api/Brand.ts"
 import { NotFound } from "../api/Errors.ts"
+import { closestOf } from "../api/Text.ts"
 
 export const routerConfig = {
   caseSensitive: true,
@@ -18,15 +20,48 @@ const pathOf = (url: string): string => {
   }
 }
 
+/** The paths of each port beside those of its API. */
+export const documentPaths = { root: "/", openApi: "/openapi.json", docs: "/docs" } as const
+export const reportPaths = { health: "/healthz", readiness: "/readyz", metrics: "/metrics" } as const
+
+/** What another port serves, for the message of a 404. */
+export interface OtherPort {
+  readonly name: string
+  readonly paths: ReadonlyArray<string>
+}
+
+export const apiPort: OtherPort = {
+  name: "the API port",
+  paths: [basePaths.api, documentPaths.openApi, documentPaths.docs]
+}
+export const managementPort: OtherPort = {
+  name: "the management port (MANAGEMENT_PORT)",
+  paths: [basePaths.admin, ...Object.values(reportPaths)]
+}
+
 export type RoutesAt = ReturnType<typeof makeRoutesAt>
+
+const segmentsOf = (path: string): ReadonlyArray<string> => path.split("/").filter((segment) => segment !== "")
+
+/** Returns `path` with the literal segments of `route`, if each of them resembles that of `path`. */
+const correct = (path: string, route: string): string | undefined => {
+  const [sent, known] = [segmentsOf(path), segmentsOf(route)]
+  if (sent.length !== known.length) return undefined
+  const corrected = known.map((segment, i) => segment.startsWith(":") ? sent[i] : closestOf(sent[i] ?? "", [segment]))
+  return corrected.includes(undefined) ? undefined : `/${corrected.join("/")}`
+}
+
+const maxShownPath = 100
 
 /**
  * Returns a function that finds a URL's allowed methods and its endpoint. If several endpoints share the path, `method`
- * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints. Its
+ * `suggest` returns the path that the client of an unknown one probably means, on this port or on `otherPort`.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  pages: ReadonlyArray<string>
+  pages: ReadonlyArray<string>,
+  otherPort?: OtherPort
 ) => {
   const routes: Array<{ readonly path: RegExp; readonly endpoint: HttpApiEndpoint.Top }> = []
   HttpApi.reflect(api, {
@@ -35,7 +70,10 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
       routes.push({ path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]+")}$`), endpoint })
     }
   })
-  return (url: string, method?: string) => {
+  const [base = ""] = segmentsOf(routes[0]?.endpoint.path ?? "")
+  const known = [...pages, ...routes.map(({ endpoint }) => endpoint.path)]
+
+  const at = (url: string, method?: string) => {
     const path = pathOf(url)
     const found = routes.flatMap((route) => path === "*" || route.path.test(path) ? route.endpoint : [])
     const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map((endpoint) => endpoint.method)]
@@ -43,17 +81,32 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
     const endpoint = found.find((each) => found.length === 1 || each.method === (method === "HEAD" ? "GET" : method))
     return methods.length === 0 ? { methods } : { methods: [...new Set([...methods, "OPTIONS"])], endpoint }
   }
+
+  const suggest = (url: string): string => {
+    const path = pathOf(url)
+    const elsewhere = otherPort?.paths.find((each) => path === each || path.startsWith(`${each}/`))
+    if (elsewhere !== undefined) return ` ${elsewhere} is on ${otherPort?.name}.`
+    const parent = `/${segmentsOf(path).join("/")}/`
+    const [closest] = path.length > maxShownPath ?
+      [] :
+      known.flatMap((route) =>
+        correct(path, route) ?? correct(`/${base}${path}`, route) ?? (route.startsWith(parent) ? route : [])
+      )
+    return closest === undefined ? "" : ` Did you mean ${closest}?`
+  }
+
+  return Object.assign(at, { base: `/${base}`, suggest })
 }
 
-export const noSuchPath = (routesAt: RoutesAt): NotFound => {
-  const base = routesAt("/admin/session").methods.length > 0 ? "/admin" : "/v1"
-  return new NotFound({ message: `No such path. Paths are case-sensitive and begin with ${base}.` })
-}
+export const noSuchPath = (routesAt: RoutesAt, url: string): NotFound =>
+  new NotFound({
+    message: `No such path.${routesAt.suggest(url)} Paths are case-sensitive and begin with ${routesAt.base}.`
+  })
 
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")
   return trimmed.startsWith("/") && routesAt(trimmed).methods.length > 0
     ? new NotFound({ message: `No such path. Use ${trimmed}.` })
-    : noSuchPath(routesAt)
+    : noSuchPath(routesAt, url)
 }

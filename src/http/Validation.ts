@@ -1,15 +1,23 @@
 import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { ExpectationFailed } from "../api/Errors.ts"
+import { ExpectationFailed, InvalidRequest } from "../api/Errors.ts"
 import { Validation } from "../api/OperationMiddleware.ts"
-import { hasUnknownExpectation } from "./RequestHead.ts"
+import { hasUnknownExpectation, isRepeated } from "./RequestHead.ts"
+
+type Rejected = Effect.Effect<never, ExpectationFailed | InvalidRequest>
+
+const twoTypes = new InvalidRequest({
+  message: "Invalid request: header.content-type: expected one Content-Type header."
+})
 
 export const layer = Layer.effect(
   Validation,
   Effect.map(Validation, (decoded) =>
     Validation.of((httpEffect, options) => {
       const valid = decoded(httpEffect, options)
-      return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-        hasUnknownExpectation(request) ? Effect.fail(new ExpectationFailed()) : valid)
+      return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): typeof valid | Rejected => {
+        if (hasUnknownExpectation(request)) return Effect.fail(new ExpectationFailed())
+        return isRepeated(request, "content-type") ? Effect.fail(twoTypes) : valid
+      })
     }))
 ).pipe(Layer.provide(Validation.layer))

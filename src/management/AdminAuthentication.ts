@@ -9,6 +9,7 @@ import type { Limits } from "../api/Plans.ts"
 import { Settings } from "../config/Settings.ts"
 import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
+import { confusionOf } from "../http/RequestHead.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
@@ -60,7 +61,11 @@ export const layer = Layer.effect(
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
           return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: name, mayChange, address })
         }
-        const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
+        const sent = Redacted.value(credential)
+        const message = confusionOf(sent, "admin token")
+        const failure = sent === ""
+          ? new MissingAdminToken()
+          : new InvalidAdminToken(message === undefined ? {} : { message })
         const decision = yield* countFailure(failure)
         return yield* (decision.allowed ? failure : tooManyAttempts(decision))
       })

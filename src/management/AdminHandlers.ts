@@ -12,7 +12,7 @@ import { environment as environmentSetting } from "../config/SettingForms.ts"
 import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
 import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
 import * as RequestBody from "../http/RequestBody.ts"
-import { makeRoutesAt } from "../http/RoutePaths.ts"
+import { apiPort, makeRoutesAt } from "../http/RoutePaths.ts"
 import * as Validation from "../http/Validation.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -105,7 +105,7 @@ export const layer = HttpApiBuilder.layer(AdminApi).pipe(
 )
 
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
-  routesAt: makeRoutesAt(AdminApi, pages),
+  routesAt: makeRoutesAt(AdminApi, pages, apiPort),
   trustedProxies: [],
   finish: (_, { requestId }, response) =>
     Effect.succeed(withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })),

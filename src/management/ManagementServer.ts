@@ -13,6 +13,7 @@ import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
+import { reportPaths } from "../http/RoutePaths.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import { gauge } from "../observability/MetricConstructors.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
@@ -30,8 +31,8 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
-  yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
-  yield* router.add("GET", "/readyz", () =>
+  yield* router.add("GET", reportPaths.health, HttpServerResponse.jsonUnsafe(health))
+  yield* router.add("GET", reportPaths.readiness, () =>
     Effect.map(
       Effect.flatMap(Ref.get(draining), (isEnding) => isEnding ? ending : Effect.andThen(readiness, limiter.counting)),
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
@@ -41,12 +42,16 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* Effect.forkScoped(Effect.repeat(updateReady, Schedule.fixed("15 seconds")))
   const report = Effect.andThen(updateReady, PrometheusMetrics.format())
   const contentType = "text/plain; version=0.0.4; charset=utf-8"
-  yield* router.add("GET", "/metrics", Effect.map(report, (text) => HttpServerResponse.text(text, { contentType })))
+  yield* router.add(
+    "GET",
+    reportPaths.metrics,
+    Effect.map(report, (text) => HttpServerResponse.text(text, { contentType }))
+  )
 }))
 
 const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fromApi(AdminApi))
 
-const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
+const otherPaths = [...Object.values(reportPaths), "/admin/openapi.json", ...ConsoleFiles.paths]
 
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer

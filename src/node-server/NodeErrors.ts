@@ -14,12 +14,27 @@ const unknownMethod = (fault: unknown): string | undefined => {
 
 export const bodyErrorOf = (fault: unknown): Errors.InvalidRequest | Errors.PayloadTooLarge | Errors.RequestTimeout => {
   const error = errorOfParser(fault)
-  return error instanceof Errors.PayloadTooLarge || error instanceof Errors.RequestTimeout ? error : malformed
+  const isOfBody = error instanceof Errors.InvalidRequest || error instanceof Errors.PayloadTooLarge ||
+    error instanceof Errors.RequestTimeout
+  return isOfBody ? error : malformed(faultOf(undefined))
 }
 
-const malformed = new Errors.InvalidRequest({
-  message: "Invalid request: malformed HTTP (method, URL encoding or a header)."
-})
+const malformed = (fault: string) =>
+  new Errors.InvalidRequest({ message: `Invalid request: malformed HTTP (${fault}).` })
+
+/** The faults that Node's parser names by a reason of its own, and what the request must have instead. */
+const reasons: ReadonlyArray<readonly [reason: RegExp, fault: string]> = [
+  [/^(?:Expected CRLF|Missing expected (?:CR|LF)) /, "each line must end with CR and LF"],
+  [/^Duplicate Content-Length$/, "more than one Content-Length"],
+  [/^(?:Content-Length|Transfer-Encoding) can't be present with /, "both Content-Length and Transfer-Encoding"],
+  [
+    /^Unexpected (?:whitespace after header value|space after start line)$/,
+    "a header must not continue on the next line"
+  ]
+]
+
+const faultOf = (reason: unknown): string =>
+  reasons.find(([pattern]) => pattern.test(String(reason)))?.[1] ?? "method, URL encoding or a header"
 
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
@@ -45,7 +60,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
         return new Errors.HttpVersionNotSupported()
       }
   }
-  return malformed
+  return malformed(faultOf(Predicate.hasProperty(fault, "reason") ? fault.reason : undefined))
 }
 
 /** Finds `Origin` in the raw bytes, for the CORS headers. Node does not pass on the headers of a rejected request. */

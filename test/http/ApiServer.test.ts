@@ -32,7 +32,8 @@ const allow = (...items: ReadonlyArray<object | undefined>) => {
   return { allow: [...new Set(`${methods},OPTIONS`.split(/, ?/))].join(", ") }
 }
 const [ofServer, ofPets, ofPet] = [allow(...Object.values(paths)), allow(paths["/pets"]), allow(paths["/pets/{petId}"])]
-const link = `</v1/pets>; rel="successor-version"`
+const link = `</v1/pets>; rel="successor-version", </docs>; rel="deprecation"; type="text/html", ` +
+  `</docs>; rel="sunset"; type="text/html"`
 const deprecated = { deprecation: "@1795219200", sunset: "Thu, 05 Dec 2030 00:00:00 GMT", link }
 
 const [shop, other] = ["https://shop.example", "https://other.example"]
@@ -42,13 +43,17 @@ const preflight = [fromShop, "Access-Control-Request-Method: POST"]
 const allowed = (origin: string | null) => ({ "vary": "Origin", "access-control-allow-origin": origin })
 const acceptedNames = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 const accepted = { "access-control-allow-methods": ofPets.allow, "access-control-allow-headers": acceptedNames }
-const exposed = "Deprecation, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Sunset, " +
-  "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Scope, X-Request-Id"
+const exposed =
+  "Accept-Encoding, Allow, Deprecation, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, " +
+  "Retry-After, Sunset, WWW-Authenticate, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, " +
+  "X-RateLimit-Scope, X-Request-Id"
 const chargedToKey = { "x-ratelimit-scope": "key", "x-ratelimit-remaining": "59" }
 const listAs = (credential: string) => request("GET /v1/pets", [`Authorization: ${credential}`])
-const noCredential = { ...deprecated, "www-authenticate": "Bearer" }
-const invalidToken = { "www-authenticate": `Bearer error="invalid_token"` }
+const noCredential = { ...deprecated, "www-authenticate": `Bearer realm="petstore"` }
+const invalidToken = { "www-authenticate": `Bearer realm="petstore", error="invalid_token"` }
+const identity = { "accept-encoding": "identity" }
 const tooLarge = "The URL and the headers together are larger than 16 KiB"
+const bothLengths = "(both Content-Length and Transfer-Encoding)."
 const coding = "expected a Transfer-Encoding that ends with chunked"
 
 type Row = readonly [name: string, bytes: string, headers?: Readonly<Record<string, string | null>>, text?: string]
@@ -59,7 +64,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a success in HTTP/1.0", message("GET /v1/pets HTTP/1.0", ["KEY"])],
     ["a target in absolute form", request("GET http://localhost/v1/pets")],
     ["HEAD", request("HEAD /v1/pets"), { "content-length": "2", ...chargedToKey }],
-    ["parameters that the service does not know", request("GET /v1/pets?Limit=0&status[]=none")],
+    ["parameters that the service does not know", request("GET /v1/pets?page=2&status[]=none&limits=0")],
     ["an ignored upgrade", request("GET /v1/pets", ["Connection: Upgrade", "Upgrade: websocket", "KEY"])],
     ["the OpenAPI document", request("GET /openapi.json", [])],
     ["a page of an allowed origin", listFrom(other), { ...allowed(other), "access-control-expose-headers": exposed }],
@@ -89,7 +94,15 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a malformed header", request("GET /v1/pets", ["Bad Header: 1"]), {}, "(method, URL encoding or a header)"],
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
-    ["a fragment", request("GET /v1/pets/1#a")],
+    ["a fragment", request("GET /v1/pets/1#a"), {}, "expected no # in the URL"],
+    ["a fragment after a query", request("GET /v1/pets?limit=1#a"), {}, "expected no # in the URL"],
+    ["another case", request("GET /v1/pets?Limit=1"), {}, `query.Limit: unknown parameter; did you mean "limit"?`],
+    ["two types", post([json, "Content-Type: text/plain"], pet), {}, "expected one Content-Type header."],
+    ["lines without CR", "GET /v1/pets HTTP/1.1\nHost: a\n\n", {}, "(each line must end with CR and LF)."],
+    ["a header without CR", message("GET / HTTP/1.1", ["Host: a\nX: 1"]), {}, "(each line must end with CR and LF)."],
+    ["two lengths", post([json, "Content-Length: 2"], "{}"), {}, "(more than one Content-Length)."],
+    ["a folded header", request("GET /v1/pets", ["X: 1\r\n 2"]), {}, "(a header must not continue on the next line)."],
+    ["a folded Host", message("GET / HTTP/1.1", [" Host: a"]), {}, "(a header must not continue on the next line)."],
     ["no Host", message("GET /v1/pets HTTP/1.1", []), {}, "expected one valid Host header."],
     ["getPet without Host", message("GET /v1/pets/1 HTTP/1.1", ["KEY"]), deprecated],
     ["a path of getPet that is not decodable", request("GET /v1/pets/%"), deprecated],
@@ -100,7 +113,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["chunked HTTP/1.0", message("POST /v1/pets HTTP/1.0", [keepAlive, json, chunked, "KEY"], petInChunks), {}, coding],
     ["a coding that is not chunked", request("GET /v1/pets", ["Transfer-Encoding: gzip", "KEY"])],
     ["a body in a coding that is not chunked", request("POST /v1/pets", ["Transfer-Encoding: gzip", json, "KEY"], "x")],
-    ["Content-Length with chunks", post([chunked], "0\r\n\r\n")]
+    ["Content-Length with chunks", post([chunked], "0\r\n\r\n"), {}, bothLengths],
+    ["chunks with Content-Length", request("POST /", [chunked, "Content-Length: 2"], "0\r\n\r\n"), {}, bothLengths]
   ],
   "401 missing_api_key": [
     ["no key to getPet", request("GET /v1/pets/1", []), noCredential, "Send an API key as a bearer token: "],
@@ -111,14 +125,34 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "401 invalid_api_key": [
     ["half a key", listAs("Bearer psk_x"), invalidToken, "The API key is incomplete or mistyped."],
-    ["an admin token", listAs("Bearer adm_x"), invalidToken, "An admin token works only on"]
+    ["an admin token", listAs("Bearer adm_x"), invalidToken, "An admin token works only on"],
+    ["a quoted key", listAs(`Bearer "psk_x"`), invalidToken, "The API key is in quotation marks. Send it without"],
+    ["Bearer twice", listAs("Bearer Bearer psk_x"), invalidToken, "The Authorization header has Bearer twice."],
+    ...["$TOKEN", "${TOKEN}", "$env:TOKEN", "%TOKEN%", "{{TOKEN}}"].map((
+      name
+    ): Row => [name, listAs(`Bearer ${name}`), invalidToken, "has the name of the variable TOKEN instead"])
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
-    ["capital letters", request("GET /V1/Pets"), {}, "Paths are case-sensitive and begin with /v1."],
-    ["no version", request("GET /pets"), {}, "No such path. Paths are case-sensitive and begin with /v1."],
+    ...["/V1/Pets", "/pets", "/v1", "/v1/", "/v1/pet", "/v2/pets"].map((
+      path
+    ): Row => [
+      `${path}, a near miss`,
+      request(`GET ${path}`),
+      {},
+      "No such path. Did you mean /v1/pets? Paths are case-"
+    ]),
+    ["a near miss with an id", request("GET /v1/pet/A"), {}, "Did you mean /v1/pets/A?"],
+    ...["/healthz", "/readyz", "/metrics", "/admin", "/admin/keys"].map((
+      path
+    ): Row => [
+      `${path} of the other port`,
+      request(`GET ${path}`, []),
+      {},
+      " is on the management port (MANAGEMENT_PORT)."
+    ]),
     ["GET of the server", request("GET *", [])],
-    ...["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/v1/%zz", "/v1/store/orders"].flatMap((path): Array<Row> => [
+    ...["//v1/pets", "/v1/pets/1/x", "/v1/%zz", "/v1/store/orders"].flatMap((path): Array<Row> => [
       [`${path} with a key`, request(`GET ${path}`)],
       [`${path} without a key`, request(`GET ${path}`, [])]
     ]),
@@ -139,10 +173,10 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["too large a chunk", request("POST /v1/pets", ["KEY", json, chunked], `4001\r\n${"x".repeat(16_385)}\r\n`)]
   ],
   "415 unsupported_media_type": [
-    ["a body without a type", post([], "{}")],
+    ["a body without a type", post([], "{}"), { "accept-encoding": null }],
     ["a body of another type, which is not JSON", post(["Content-Type: text/json"], "{")],
     ["a body of another charset", post([`${json}; charset=us-ascii`], pet), {}, "does not accept charset=us-ascii."],
-    ["a compressed body", post([json, "Content-Encoding: gzip"], "{}"), {}, "does not accept Content-Encoding: gzip."],
+    ["a compressed body", post([json, "Content-Encoding: gzip"], "{}"), identity, "accept Content-Encoding: gzip."],
     ["compressed chunks", request("POST /v1/pets", ["KEY", json, "Transfer-Encoding: gzip, chunked"], petInChunks)]
   ],
   "417 expectation_failed": [

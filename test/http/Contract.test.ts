@@ -38,6 +38,11 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"Unexpected token 'x', \n`, "valid JSON (Bad control character in string literal at position 31)."],
   ...["null", "[]", "1"].map((body) => [body, "object"] as const),
   ["{}", "body.name: required; body.categoryId: required"],
+  [`{"name":"a","categoryId":1,"Status":"sold"}`, `body.Status: unknown field; did you mean "status"?`],
+  [`{"name":"a","categoryId":1,"status":"sold","STATUS":1}`, `body.STATUS: unknown field; did you mean "status"?`],
+  [`{"name":"a","category_id":1}`, `body.category_id: unknown field; did you mean "categoryId"?`],
+  [`{"Name":"a","x":1,"categoryId":1}`, `body.name: required, but there is "Name".`],
+  [`{"nmae":"a","x":1,"categoryId":1}`, `request: body.name: required, but there is "nmae".`],
   ...["null", "1"].map((name) => [`{"name":${name},"categoryId":1}`, "body.name: expected string"] as const),
   [`{"name":"\\u0000","categoryId":1}`, "body.name: expected a string without U+0000"],
   [`{"name":"\\ud800","categoryId":1}`, "body.name: expected a string without U+0000"],
@@ -59,6 +64,8 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
 
 /** Invalid values in a path or a query, separated by spaces, and the message for them. */
 const invalidValues: ReadonlyArray<readonly [path: string, values: string, message: string]> = [
+  ["/v1/pets?Limit", "=1 =0&page=2", `query.Limit: unknown parameter; did you mean "limit"?`],
+  ["/v1/pets?_STATUS=", "sold", `query._STATUS: unknown parameter; did you mean "status"?`],
   ["/v1/pets?limit=", ` 0 101 -1 1.5 1e1 a %20 1&limit=2 ${"9".repeat(1000)}`, limit],
   ["/v1/pets?status=", " Sold lost sold&status=sold sold,pending", `query.status: ${statuses}`],
   ["/v1/pets?cursor=", " x MQ== MDE LTA MS41 OTIyMzM3MjAzNjg1NDc3NTgwOA Nw%3D%3D", "query.cursor"],
@@ -74,7 +81,7 @@ const integers: ReadonlyArray<readonly [sent: string, returned: string]> = [
 ]
 
 const unknownFields = [
-  `"id":null,"Status":"sold"`,
+  `"id":null,"ID":7,"page":1`,
   `"x":{"name":1},"y":[{"name":1},{"name":":"}]`,
   `"{\\"name\\":\\\\":1,"x":"\\"}{"`,
   `"x":${"[".repeat(999)}${"]".repeat(999)}`

@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import { assertErrorBody } from "../support/Assertions.ts"
 import { memory } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
@@ -45,6 +46,11 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
           }
         }
         assert.strictEqual((yield* get("identity", { "if-none-match": etag })).status, 200)
+        for (const [ifMatch, status] of [[etag, 200], [`"a", ${etag}`, 200], ["*", 200], [`W/${etag}`, 412]] as const) {
+          assert.strictEqual((yield* get("gzip", { "if-match": ifMatch })).status, status, ifMatch)
+        }
+        const changed = yield* get("identity", { "if-match": etag, "if-none-match": "*" })
+        assertErrorBody(changed, 412, "precondition_failed", "does not match If-Match")
       })
   )
 })

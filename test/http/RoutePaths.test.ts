@@ -6,7 +6,7 @@ import { makeRoutesAt } from "../../src/http/RoutePaths.ts"
 
 const group = HttpApiGroup.make("things").add(
   HttpApiEndpoint.patch("change", "/things/:id"),
-  HttpApiEndpoint.get("old", "/things/:id").annotateMerge(deprecate(new Date(0), new Date(1), "/things"))
+  HttpApiEndpoint.get("old", "/things/:id").annotateMerge(deprecate(new Date(0), new Date(1), "/things", "/docs"))
 )
 const routesAt = makeRoutesAt(HttpApi.make("things").add(group), ["/"])
 
@@ -15,7 +15,8 @@ it("Only the deprecated operation of a path announces a sunset, and another one 
     const { endpoint } = routesAt(url, method)
     return endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers.link
   }
-  const link = `</things>; rel="successor-version"`
+  const link = `</things>; rel="successor-version", </docs>; rel="deprecation"; type="text/html", ` +
+    `</docs>; rel="sunset"; type="text/html"`
   for (const method of ["GET", "HEAD"]) assert.strictEqual(announced("/things/1?a", method), link)
   for (const method of ["PATCH", "OPTIONS", "PUT"]) assert.isUndefined(announced("/things/1", method))
   assert.isUndefined(announced("/", "GET"))

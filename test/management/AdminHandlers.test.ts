@@ -32,8 +32,8 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
   [{ plan: "enterprise" }, "body.limits: required on plan enterprise"],
   [{ expiresAt: "2020-01-01" }, "body.expiresAt: expected a time in the future"],
   [{ expiresAt: "tomorrow" }, "body.expiresAt: expected a time like"],
-  [{ expires_at: null, x: 1 }, "body.expires_at: unknown field (did you mean expiresAt?); body.x: unknown field."],
-  [{ plan: "enterprise", limits: { ...ownLimits, per_dya: 1 } }, "per_dya: unknown field (did you mean perDay?)."],
+  [{ expires_at: null, x: 1 }, "body.expires_at: unknown field; did you mean \"expiresAt\"?; body.x: unknown field."],
+  [{ plan: "enterprise", limits: { ...ownLimits, per_dya: 1 } }, "per_dya: unknown field; did you mean \"perDay\"?"],
   [{ revokedAt: null, namexyz: "" }, "body.revokedAt: unknown field; body.namexyz: unknown field."],
   [Object.fromEntries(Array.from({ length: 12 }, (_, i) => [i, i])), "body.9: unknown field; and 2 more."]
 ]
@@ -226,7 +226,7 @@ describeOnEach(servers, "Key operations", (it) => {
           assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", `query.${query.split("=")[0]}`)
         }
       }
-      assertError(yield* admin("GET", "/keys?statee=active"), 400, "invalid_request", "(did you mean state?).")
+      assertError(yield* admin("GET", "/keys?statee=active"), 400, "invalid_request", `; did you mean "state"?`)
       const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
       const change = (body: unknown, of = id) => admin("PATCH", `/keys/${of}`, body)
       for (const [body, message] of invalidChanges) assertError(yield* change(body), 400, "invalid_request", message)

@@ -68,6 +68,7 @@ describe("Admin authentication", () => {
       assert.strictEqual((yield* getAs("adm_wrong")).headers.get("retry-after"), "1")
       yield* TestClock.adjust("500 millis")
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
+      assertError(yield* getAs(`"${token}"`), 401, "invalid_admin_token", "is in quotation marks.")
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
 
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
@@ -149,7 +150,8 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       const { call } = yield* Service
       const missing = yield* ofHost("localhost", "/v1/pets")
       assertError(missing, 404, "not_found")
-      assert.include(missing.text, "Paths are case-sensitive and begin with /admin.")
+      assert.include(missing.text, "/v1 is on the API port. Paths are case-sensitive and begin with /admin.")
+      assertError(yield* ofHost("localhost", "/keys"), 404, "not_found", "Did you mean /admin/keys?")
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
         const { status, text } = yield* call(path, { key: token })
         assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
