@@ -1,4 +1,4 @@
-import { Clock, Context, DateTime, Effect, Layer } from "effect"
+import { Clock, Context, DateTime, Effect, Layer, Random } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -13,14 +13,26 @@ export interface MinuteCounts extends KeyCounts {
   readonly minute: number
 }
 
+/** Counts that do not change any more. A retry writes the same counts under the same number. */
+interface Batch {
+  /** The number of counts in the earlier batches of this process. */
+  readonly number: number
+  readonly counts: ReadonlyArray<MinuteCounts>
+}
+
 export const resolutions = {
   minutes: { seconds: 60, keptSeconds: 60 * 60 },
-  hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
+  hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 },
+  days: { seconds: 24 * 60 * 60, keptSeconds: 2 * 24 * 60 * 60 }
 }
 
 export interface UsageStore {
-  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Writes a batch of this process once, however often it is called. */
+  add(batch: Batch): Effect.Effect<void, unknown>
+  /** Adds written counts to the totals that `top` reads. Returns after some 100 ms, and goes on at the next call. */
+  readonly addUp: Effect.Effect<void, unknown>
+  read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** The totals of the hour or day that starts at `since`, with the `pending` counts added. */
   top(
     selection: Readonly<{ by: UsageKind; limit: number; seconds: number; since: DateTime.Utc }>,
     pending: ReadonlyArray<KeyCounts>
@@ -36,37 +48,90 @@ export class KeyUsage extends Context.Service<KeyUsage, {
   static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
-const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
+export const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
+/** At most this many counts are open, and as many again sealed. Each key in use adds one count a minute. */
+const maxCounts = 50_000
+
+/** Limits the time of one write, and how long its serialization blocks the event loop. */
+const countsPerBatch = 1_000
+
+/** A process seals a minute this long after its end at most, each at its own time, so that not all write at once. */
+const maxSealDelayMs = 30_000
+
+/** `top` adds at most this many pending counts, those that matter most to the ranking. */
+const maxRankedPending = 1_000
+
+/**
+ * Counts requests by key and minute. The counts of a minute are open until it has ended, then sealed into batches, which
+ * are written every 2 seconds until the write succeeds.
+ */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  const pending = yield* WriteBehind.make<string, MinuteCounts>({
+  const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
+  const open = new Map<string, MinuteCounts>()
+  let sealedCounts = 0
+  const sealBefore = (minute: number): void => {
+    const counts: Array<MinuteCounts> = []
+    for (const [name, each] of open) {
+      if (each.minute >= minute) continue
+      counts.push(each)
+      open.delete(name)
+    }
+    counts.sort((a, b) => a.minute - b.minute || compareText(partOf(a.keyId), partOf(b.keyId)))
+    for (let i = 0; i < counts.length; i += countsPerBatch) {
+      const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
+      sealed.set(batch.number, batch)
+      sealedCounts += batch.counts.length
+    }
+  }
+
+  const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
     interval: "2 seconds",
-    // In a database outage, each key in use adds one entry a minute, so 1,000 keys reach the maximum in 100 minutes.
-    maxPending: 100_000,
-    combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
-    // If a write fails although it was committed, its retry counts the same requests twice.
-    write: (counts) => store.add(counts.values())
+    maxPending: maxCounts / countsPerBatch,
+    maxValuesPerWrite: 1,
+    write: (batches) => Effect.forEach(batches.values(), store.add, { discard: true }),
+    beforeFlush: (isLast) =>
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        // In an outage of the database, leave the counts open, so that batches become full before they are sealed.
+        if (isLast) sealBefore(Infinity)
+        else if (sealed.values().length === 0) sealBefore(startOf(now - sealDelayMs, resolutions.minutes.seconds))
+      }),
+    afterFlush: { task: "add_up_key_usage", run: store.addUp }
   })
+
+  const pending = (): ReadonlyArray<MinuteCounts> => [
+    ...sealed.values().flatMap(({ counts }) => counts),
+    ...open.values()
+  ]
 
   return KeyUsage.of({
     count: (keyId, kind, atMs) => {
       const minute = startOf(atMs, resolutions.minutes.seconds)
-      pending.set(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
+      const name = `${minute} ${keyId}`
+      const older = open.get(name)
+      open.set(name, { keyId, minute, ...addUsage(older ?? noUsage, { ...noUsage, [kind]: 1 }) })
+      if (open.size >= maxCounts) sealBefore(Infinity)
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {
       const now = yield* Clock.currentTimeMillis
-      const stored = yield* store.read(keyId)
-      return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
-    }, pending.betweenFlushes),
+      const stored = yield* store.read(keyId, now)
+      return addCounts(stored, pending().filter((counts) => counts.keyId === keyId), now)
+    }, sealed.betweenFlushes),
     top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
-      const [{ seconds }, count] = window === "hour" ? [resolutions.minutes, 60] : [resolutions.hours, 24]
-      const since = (yield* Clock.currentTimeMillis) - count * seconds * 1_000
-      const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
-      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
-    }, pending.betweenFlushes)
+      const { seconds } = window === "hour" ? resolutions.hours : resolutions.days
+      const since = startOf(yield* Clock.currentTimeMillis, seconds)
+      const own = sumByKey(pending().filter(({ minute }) => startOf(minute, seconds) === since))
+      const ranked = own.toSorted((a, b) => b[by] - a[by]).slice(0, maxRankedPending)
+      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, ranked)
+    }, sealed.betweenFlushes)
   })
 })
+
+/** The keys whose ids end with the same two characters share the rows of a minute. */
+export const partOf = (keyId: string): string => keyId.slice(-2)
+
+const compareText = (a: string, b: string): number => a < b ? -1 : a > b ? 1 : 0
 
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
@@ -90,17 +155,19 @@ const sumByKey = (counts: Iterable<KeyCounts>): ReadonlyArray<KeyCounts> => {
 }
 
 export const memoryStore = Effect.sync((): UsageStore => {
-  const stored: Array<MinuteCounts> = []
+  const batches = new Map<number, ReadonlyArray<MinuteCounts>>()
+  const stored = () => [...batches.values()].flat()
   return {
-    add: (counts) => Effect.sync(() => void stored.push(...counts)),
+    add: ({ counts, number }) => Effect.sync(() => void batches.set(number, counts)),
+    addUp: Effect.void,
     read: (keyId) =>
-      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), 0)),
+      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored().filter((counts) => counts.keyId === keyId), 0)),
     top: ({ by, limit, seconds, since }, pending) =>
       Effect.sync(() =>
         sumByKey([
-          ...stored.filter(({ minute }) => startOf(minute, seconds) > since.epochMilliseconds),
+          ...stored().filter(({ minute }) => startOf(minute, seconds) === since.epochMilliseconds),
           ...pending
-        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || (a.keyId < b.keyId ? -1 : 1))
+        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || compareText(a.keyId, b.keyId))
           .slice(0, limit)
       )
   }

@@ -11,12 +11,18 @@ import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
+import usage from "./migrations/0004_usage.ts"
 import * as Outage from "./Outage.ts"
 
 const connections = gauge("database_connections", "Open connections to the database.")
 const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
 
-const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled, "0003_growth": growth }
+const migrations = {
+  "0001_baseline": baseline,
+  "0002_keys_enabled": keysEnabled,
+  "0003_growth": growth,
+  "0004_usage": usage
+}
 const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
   Effect.gen(function*() {
     yield* Effect.logInfo(`Migrating the database: ${name}`)

@@ -3,16 +3,17 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 
-/** Limits how long the serialization of one write blocks the event loop. */
-const maxValuesPerWrite = 1_000
-
 /**
  * A write-behind buffer. Collects values by key, and writes them in the background every `interval` and when the scope
- * closes. If a write fails, its values stay pending and are combined with newer values of their keys.
+ * closes. If a write fails, its values stay pending and are combined with newer values of their keys. `maxValuesPerWrite`
+ * limits how long the serialization of one write blocks the event loop.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
   maxPending = Infinity,
+  maxValuesPerWrite = 1_000,
+  beforeFlush = () => Effect.void,
+  afterFlush,
   combine = (_, newer) => newer,
   table,
   write
@@ -22,6 +23,11 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly maxPending?: number
+  readonly maxValuesPerWrite?: number
+  /** Runs before each flush. It can set values that this flush writes. */
+  readonly beforeFlush?: (isLast: boolean) => Effect.Effect<void>
+  /** Runs after each periodic flush, before a read that waits, and not when the scope closes. */
+  readonly afterFlush?: Readonly<{ task: string; run: Effect.Effect<void, unknown> }>
 }) {
   const warning = `Values for the table ${table} cannot be written`
   const countFailure = yield* makeCountFailure(`write_${table}`)
@@ -41,7 +47,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   // Run one flush at a time. When the scope closes, the last flush waits for a running one. If the running flush were
   // interrupted, its statement could still commit, and the last flush would write the same values again.
   const lock = yield* Semaphore.make(1)
-  const flush = Effect.suspend(() => {
+  const flushAll = Effect.suspend(() => {
     const rest = [...pending]
     pending = new Map()
     return Effect.whileLoop({
@@ -58,10 +64,17 @@ export const make = Effect.fnUntraced(function*<K, A>({
       },
       step: () => {}
     }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
-  }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
+  }).pipe(Effect.andThen(reportEvicted))
+  const countTaskFailure = yield* makeCountFailure(afterFlush?.task ?? `write_${table}`)
+  const after = (afterFlush?.run ?? Effect.void).pipe(
+    Effect.catchCause((cause) =>
+      Effect.andThen(countTaskFailure, Effect.logWarning(`Values of the table ${table} cannot be added up`, cause))
+    )
+  )
+  const flush = lock.withPermit(beforeFlush(false).pipe(Effect.andThen(flushAll), Effect.andThen(after)))
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
   // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
-  yield* Effect.addFinalizer(() => flush)
+  yield* Effect.addFinalizer(() => lock.withPermit(Effect.andThen(beforeFlush(true), flushAll)))
   return {
     set: (key: K, value: A): void => {
       add(key, value)
