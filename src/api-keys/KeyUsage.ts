@@ -53,6 +53,8 @@ export const startOf = (atMs: number, seconds: number): number => atMs - atMs % 
 /** At most this many counts are open, and as many again sealed. Each key in use adds one count a minute. */
 const maxCounts = 50_000
 
+export const flushMs = 2_000
+
 /** Limits the time of one write, and how long its serialization blocks the event loop. */
 const countsPerBatch = 1_000
 
@@ -87,7 +89,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
 
   const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
-    interval: "2 seconds",
+    interval: flushMs,
     maxPending: maxCounts / countsPerBatch,
     maxValuesPerWrite: 1,
     write: (batches) => Effect.forEach(batches.values(), store.add, { discard: true }),
