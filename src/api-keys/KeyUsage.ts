@@ -65,8 +65,8 @@ const maxSealDelayMs = 30_000
 const maxRankedPending = 1_000
 
 /**
- * Counts requests by key and minute. The counts of a minute are open until it has ended, then sealed into batches, which
- * are written every 2 seconds until the write succeeds.
+ * Counts requests by key and minute. The counts of a minute are open until it has ended, then sealed into batches. A
+ * batch is written every 2 seconds until a write succeeds.
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)

@@ -66,8 +66,9 @@ export const makeStore = Effect.gen(function*() {
   let hasRest = true
   let [sweepAt, skippedCalls] = [0, 0]
   /**
-   * Adds up the oldest rows of the next parts. Rows of all processes and of several minutes become one update of a total.
-   * `SKIP LOCKED` lets processes add up different rows at once, and `ORDER BY` makes them lock totals in the same order.
+   * Adds up the rows of the next parts. Rows of all processes and of several minutes become one update of a total.
+   * `SKIP LOCKED` lets processes add up different rows at once, and `ORDER BY` makes them lock totals in the same
+   * order.
    */
   const addUpRows = Effect.map(
     Effect.suspend(() =>
@@ -124,7 +125,8 @@ export const makeStore = Effect.gen(function*() {
       const intervals = sql`
         SELECT seconds, starts_at AS "from", ${sums} FROM (
           SELECT r.seconds, ${intervalStart} AS starts_at, ${counts}
-          FROM key_usage_minutes AS m, ${eachKey}, (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
+          FROM key_usage_minutes AS m, ${eachKey},
+            (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
           WHERE m.part = ${KeyUsage.partOf(keyId)} AND u.key_id = ${keyId}
             AND (r.seconds = ${minutes.seconds} OR NOT m.is_added_up)
           UNION ALL

@@ -3,8 +3,8 @@
  * version write it during the upgrade, and its rows are read until they expire.
  */
 export default [
-  // A row has the counts of one process in one minute, of keys whose ids have the same end. It is written once. `process`
-  // and `number` identify the write, so that its retry has no effect.
+  // A row has the counts of one process in one minute, of keys whose ids have the same end. It is written once.
+  // `process` and `number` identify the write, so that its retry has no effect.
   `CREATE TABLE key_usage_minutes (
     part text NOT NULL,
     starts_at timestamptz NOT NULL,
