@@ -6,10 +6,12 @@
  *    success.
  * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
  * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the database had
- *    committed it nevertheless, for example after the timeout of five seconds, the values are in the table twice, unless `write` replaces.
+ *    committed it nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
+ *    replaces.
  * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
  *    logged.
- * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are lost.
+ * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
+ *    lost.
  * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
  */
 import { type Duration, Effect, Exit, Schedule, Semaphore } from "effect"
