@@ -63,7 +63,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
       Effect.suspend(() => {
         const change = { before: { bannedUntil: null }, after: { bannedUntil: new Date(until).toISOString() } }
         const entry = { ...change, at: DateTime.makeUnsafe(at), action: "ban", keyId, operator: null, address } as const
-        pendingBans.set(`${keyId} ${at}`, entry)
+        pendingBans.add(`${keyId} ${at}`, entry)
         return log(entry)
       }),
     bannedSince: (since) =>

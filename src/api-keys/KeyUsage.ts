@@ -52,7 +52,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   return KeyUsage.of({
     count: (keyId, kind, atMs) => {
       const minute = startOf(atMs, resolutions.minutes.seconds)
-      pending.set(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
+      pending.add(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {
       const now = yield* Clock.currentTimeMillis

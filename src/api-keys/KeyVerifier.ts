@@ -53,7 +53,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     const now = clock.currentTimeMillisUnsafe()
     if (entry.endsAt <= now) return reject(entry.endedBy ?? "expired", entry.key.id)
     const minute = now - now % minuteMs
-    if (entry.recordedMinute !== minute) pendingUses.set(entry.hash, { keyId: entry.key.id, at: minute })
+    if (entry.recordedMinute !== minute) pendingUses.add(entry.hash, { keyId: entry.key.id, at: minute })
     entry.recordedMinute = minute
     return Effect.succeed(entry.key)
   }
