@@ -144,8 +144,8 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Closes the connection after its last response, and discards further input for a second. Closing a socket with unread
-   * input would reset the connection, and the client could lose the response.
+   * Closes the connection after its last response, and discards further input for a second. Closing a socket with
+   * unread input would reset the connection, and the client could lose the response.
    */
   end(): void {
     if (this.#isEnding) return
@@ -171,9 +171,14 @@ export class Connection implements RequestHost, ResponseHost {
     if (!this.#hasFault && !this.#isEnding) this.#limitEnd(this.limits.idleMs)
   }
 
-  /** Makes Node's parser drop the rest of the current read, which can hold 2,521 requests, and discards further input. */
+  /** Drops the rest of the current read, which can hold 2,521 requests, and discards further input. */
   #stopReading(): void {
-    Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming: () => 2 })
+    const onIncoming = (request: { upgrade: boolean }) => {
+      // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
+      request.upgrade = false
+      return 2
+    }
+    Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming })
     this.#socket.removeAllListeners("data").on("data", () => {})
   }
 

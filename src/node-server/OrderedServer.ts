@@ -4,8 +4,8 @@
  *
  * Node's order of calls for a request, and who takes part:
  * 1. `connection`: Node attaches its parser to the socket, and this file makes the `Connection`.
- * 2. After a request's head, the parser makes a `BufferedRequest` and an `OrderedResponse`. It calls `assignSocket` of the
- *    response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
+ * 2. After a request's head, the parser makes a `BufferedRequest` and an `OrderedResponse`. It calls `assignSocket` of
+ *    the response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
  *    `checkExpectation`). `emit` passes it to `Connection.receive`, which lets at most one request wait.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
  * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. `TurnSends` calls the

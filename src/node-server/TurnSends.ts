@@ -2,8 +2,8 @@
  * Sends all responses of an event-loop turn together, so that each client process wakes only once for them. A get then
  * takes 0.5 to 0.7 times the CPU time (docs/performance.md).
  *
- * Laws: each response that is added is sent once, in the order of adding, at the end of its turn or at the next `flush`.
- * `send` must not throw, because it would take the other responses of the turn with it.
+ * Laws: each added response is sent once, in the order of adding, at the end of its turn or at the next `flush`. `send`
+ * must not throw, because it would take the other responses of the turn with it.
  */
 export class TurnSends {
   #responses: Array<{ send(): void }> = []
