@@ -36,6 +36,13 @@ interface ConnectionHost {
 /** The time for the client to read the last response. Then the connection is reset. */
 const closeMs = 1_000
 
+/** Makes Node's parser drop a request, and the rest of the read. */
+const dropIncoming = (request: { upgrade: boolean }) => {
+  // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
+  request.upgrade = false
+  return 2
+}
+
 export class Connection implements RequestHost, ResponseHost {
   readonly limits: ConnectionLimits
   readonly sends: TurnSends
@@ -173,12 +180,7 @@ export class Connection implements RequestHost, ResponseHost {
 
   /** Drops the rest of the current read, which can hold 2,521 requests, and discards further input. */
   #stopReading(): void {
-    const onIncoming = (request: { upgrade: boolean }) => {
-      // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
-      request.upgrade = false
-      return 2
-    }
-    Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming })
+    Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming: dropIncoming })
     this.#socket.removeAllListeners("data").on("data", () => {})
   }
 

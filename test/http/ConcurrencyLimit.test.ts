@@ -120,7 +120,7 @@ describe("A slot", () => {
             if (fiber !== undefined) yield* Fiber.interrupt(fiber)
           }
         }
-        yield* pass(2_000)
+        yield* pass(1_000)
         for (const [id, fiber] of fibers.entries()) {
           if (!running.has(id)) assert.isDefined(fiber.pollUnsafe(), "An operation that does not run has ended")
         }

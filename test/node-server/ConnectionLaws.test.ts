@@ -75,7 +75,7 @@ const script = fc.record({
 type Script = typeof script extends fc.Arbitrary<infer A> ? A : never
 
 const pieces = (bytes: string, cuts: ReadonlyArray<number>) => {
-  const ends = [...cuts, 1_000].map((cut) => Math.floor(bytes.length * cut / 1_000)).sort((a, b) => a - b)
+  const ends = [...cuts, 1_000].map((cut) => Math.floor(bytes.length * cut / 1_000)).toSorted((a, b) => a - b)
   return ends.map((end, index) => bytes.slice(ends[index - 1] ?? 0, end)).filter((piece) => piece !== "")
 }
 
@@ -91,11 +91,12 @@ const responsesOf = (received: string) =>
 /** Plays `script`. Returns what the client received, once the server has closed or `maxEndMs` have passed. */
 const play = async (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler, waits }: Script) => {
   const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: drips }).on("error", () => {})
-  let [received, isOpen] = ["", true]
+  let received = ""
+  const state = { isOpen: true }
   socket.setEncoding("latin1").on("data", (text: string) => void (received += text))
   const late = new AbortController()
-  socket.on("end", () => void (isOpen = false))
-  const closed = new Promise<void>((resolve) => socket.on("close", () => resolve(void (isOpen = false))))
+  socket.on("end", () => void (state.isOpen = false))
+  const closed = new Promise<void>((resolve) => socket.on("close", () => resolve(void (state.isOpen = false))))
   let isLate = false
   const destroy = () => {
     isLate = true
@@ -114,11 +115,11 @@ const play = async (port: number, { cuts, drips, pauseMs, requests, tail, tailHa
   if (waits) {
     for (const [index, request] of all.entries()) {
       await send(request)
-      while (isOpen && responsesOf(received).length <= index) await Promise.race([setTimeout(5), closed])
+      while (state.isOpen && responsesOf(received).length <= index) await Promise.race([setTimeout(5), closed])
     }
     await send(last)
   } else await send(all.join("") + last)
-  if (halfCloses || !isOpen) socket.end()
+  if (halfCloses || !state.isOpen) socket.end()
   const timer = !drips || halfCloses ? undefined : setInterval(() => socket.write(drip), 40)
   await closed
   late.abort()
