@@ -81,15 +81,17 @@ const run = (effect: Effect.Effect<void, unknown, Scope.Scope>) =>
     Effect.runPromise
   )
 
+const lateReply = fc.record({ kind: fc.constant("reply" as const), afterMs: late.map((steps) => steps * stepMs) })
+const probe = fc.oneof(behaviour, lateReply)
 const send = fc.record({
   server: fc.constantFrom("a", "b"),
   behaviour,
   throwing: fc.constantFrom("", "", "", "onReply", "onFailure"),
-  pauseMs: fc.constantFrom(0, 0, 5, 20, 100, 400)
+  pauseMs: fc.constantFrom(0, 0, 5, 20, 100, 100, 400, 600)
 })
 
 it("The circuit breaker ends each command once and in time, for any order of replies, faults and exceptions", () =>
-  fc.assert(fc.asyncProperty(fc.array(send, { maxLength: 30 }), fc.array(behaviour), (sends, probes) =>
+  fc.assert(fc.asyncProperty(fc.array(send, { maxLength: 30 }), fc.array(probe, { size: "+1" }), (sends, probes) =>
     run(Effect.gen(function*() {
       const world = makeWorld()
       const upSince = new Map<string, number>()
@@ -185,14 +187,17 @@ const call = fc.record({
   perDay: fc.constantFrom(7, 7, 7, 9),
   isInterrupted: fc.boolean()
 })
-const turnOfCalls = fc.record({
-  calls: fc.array(call, { maxLength: 8 }),
-  behaviours: fc.array(fc.record({ behaviour, isUnusable: fc.constantFrom(false, false, false, true) })),
-  pauseMs: fc.constantFrom(0, 0, 5, 20, 400)
-})
+const turnWith = (behaviours: fc.Arbitrary<ReadonlyArray<Readonly<{ behaviour: Behaviour; isUnusable: boolean }>>>) =>
+  fc.record({ calls: fc.array(call, { maxLength: 8 }), behaviours, pauseMs: fc.constantFrom(0, 0, 5, 20, 400) })
+const faults = fc.array(fc.record({ behaviour, isUnusable: fc.constantFrom(false, false, false, true) }))
+/** Without a fault, each command has a reply after one step. */
+const turns = fc.oneof(
+  fc.array(turnWith(faults), { maxLength: 12 }),
+  fc.array(turnWith(fc.constant([])), { maxLength: 5 })
+)
 
 it("The limiter on Redis decides each call once and in order, and charges once, for any replies and interruptions", () =>
-  fc.assert(fc.asyncProperty(fc.array(turnOfCalls, { maxLength: 12 }), (turns) =>
+  fc.assert(fc.asyncProperty(turns, (turns) =>
     run(Effect.gen(function*() {
       const world = makeWorld()
       const problems: Array<string> = []
@@ -249,6 +254,7 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
               onFailure: (cause) => check(Cause.hasInterruptsOnly(cause) && isInterrupted, `a call dies`),
               onSuccess: (decided) => {
                 check(world.now - at <= timeoutMs, `a call took ${world.now - at} ms`)
+                check(decided.windows[1].limit === perDay, "a call is decided with the limits of another")
                 if (verb === "peek" || !decided.allowed) return
                 allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
                 const uses = inOrder.get(caller)
