@@ -1,10 +1,15 @@
-import { type Duration, Effect, Schedule, Semaphore } from "effect"
+import { Context, type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 
 /** Limits how long the serialization of one write blocks the event loop. */
 const maxValuesPerWrite = 1_000
+
+/** Runs when a last write fails, so that the process can exit with 1. */
+export const OnLostValues = Context.Reference<() => void>("petstore/WriteBehind/OnLostValues", {
+  defaultValue: () => () => {}
+})
 
 /**
  * A write-behind buffer. Collects values by key, and writes them in the background every `interval` and when the scope
@@ -60,8 +65,14 @@ export const make = Effect.fnUntraced(function*<K, A>({
     }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
   }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
+  const reportLost = Effect.suspend(() =>
+    pending.size === 0 ? Effect.void : Effect.andThen(
+      Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),
+      Effect.flatMap(OnLostValues, Effect.sync)
+    )
+  )
   // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
-  yield* Effect.addFinalizer(() => flush)
+  yield* Effect.addFinalizer(() => Effect.andThen(flush, reportLost))
   return {
     set: (key: K, value: A): void => {
       add(key, value)

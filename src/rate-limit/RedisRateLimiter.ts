@@ -96,9 +96,7 @@ const make = Effect.gen(function*() {
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
     // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
-    const decision = Effect.callback<Policy.Decision>((resume) =>
-      add(caller, limits, { verb, resume })
-    )
+    const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, { verb, resume }))
     return Effect.withFiber((fiber) =>
       Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
         ? decision
