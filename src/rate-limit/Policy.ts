@@ -3,8 +3,8 @@
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
- * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff; an operator who
- * lifts a ban does not.
+ * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets
+ * this backoff; an operator who lifts a ban does not.
  */
 import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
@@ -74,7 +74,7 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** Ends the ban and clears the rejections that count towards the next one. The backoff stays: the next ban doubles. */
+/** Ends the ban and clears the rejections that count towards the next one. The backoff stays. */
 export const unban = ({ ban, day, minute }: State, now: number): State => ({
   minute,
   day,

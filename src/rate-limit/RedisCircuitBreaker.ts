@@ -174,8 +174,8 @@ export const make = Effect.gen(function*() {
     attempt,
     isUp: (): boolean => down.size === 0,
     /**
-     * Calls `onFailure` if Redis is down, the command fails, or `onReply` throws. Redis may have run the command, or may
-     * run it later.
+     * Calls `onFailure` if Redis is down, the command fails, or `onReply` throws. Redis may have run the command,
+     * or may run it later.
      */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
