@@ -11,10 +11,10 @@
  * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
  *    logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
- *    lost.
+ *    lost: they are logged, and `OnLostValues` runs.
  * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
  */
-import { type Duration, Effect, Exit, Schedule, Semaphore } from "effect"
+import { Context, type Duration, Effect, Exit, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
@@ -23,6 +23,11 @@ import * as Deadline from "./Deadline.ts"
 const maxValuesPerWrite = 1_000
 
 const writeTimeout = "5 seconds"
+
+/** Runs when a last write fails, so that the process can exit with 1. */
+export const OnLostValues = Context.Reference<() => void>("petstore/WriteBehind/OnLostValues", {
+  defaultValue: () => () => {}
+})
 
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -95,8 +100,14 @@ export const make = Effect.fnUntraced(function*<K, A>({
     Effect.uninterruptible
   )
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
+  const reportLost = Effect.suspend(() =>
+    pending.size === 0 ? Effect.void : Effect.andThen(
+      Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),
+      Effect.flatMap(OnLostValues, Effect.sync)
+    )
+  )
   // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
-  yield* Effect.addFinalizer(() => flush)
+  yield* Effect.addFinalizer(() => Effect.andThen(flush, reportLost))
   return {
     add: (key: K, value: A): void => {
       add(key, value)

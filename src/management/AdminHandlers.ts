@@ -65,9 +65,8 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
         const { limits } = yield* apiKeys.find(id)
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
-        const before = { bannedUntil: new Date(bannedUntil).toISOString() }
         // Write the audit entry first. If this fails, the key stays banned.
-        yield* audit.append("unban", id, before, { bannedUntil: null })
+        yield* audit.appendUnban(id, bannedUntil)
         yield* limiter.unban(`key:${id}`)
       }),
       revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),

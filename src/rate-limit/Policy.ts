@@ -3,7 +3,8 @@
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
- * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
+ * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets
+ * this backoff; an operator who lifts a ban does not.
  */
 import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
@@ -73,8 +74,12 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** Lifts the ban, resets the backoff and clears the rejections that count towards the next ban. */
-export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
+/** Ends the ban and clears the rejections that count towards the next one. The backoff stays. */
+export const unban = ({ ban, day, minute }: State, now: number): State => ({
+  minute,
+  day,
+  ban: ban && { seconds: ban.seconds, until: Math.min(ban.until, now) }
+})
 
 /** Corrects the state after the clock was set back: no window or ban may last longer than its full length from now. */
 export const clamp = (state: State, now: number): State => {

@@ -66,6 +66,13 @@ const lives: ReadonlyArray<
       [formerSecrets(0), "d"],
       [rotate(id, Duration.minutes(1)), "de"],
       [TestClock.adjust("1 minute"), "e"],
+      // A rotation with a longer grace period neither revives nor extends the secrets of an earlier one.
+      [rotate(id, Duration.minutes(2)), "ef"],
+      [rotate(id, Duration.hours(1)), "efg"],
+      [TestClock.adjust("119999 millis"), "efg"],
+      [rotate(id, Duration.hours(2)), "efgh"],
+      [TestClock.adjust("1 millis"), "fgh"],
+      [TestClock.adjust("58 minutes"), "gh"],
       [revoke(id), ""],
       [assertFails(revoke(id), "conflict"), ""],
       [assertFails(rotate(id, Duration.zero), "conflict"), ""],
