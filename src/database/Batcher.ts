@@ -52,8 +52,8 @@ const maxTickMs = 250
 const unavailable = Exit.fail(databaseSilent)
 
 /**
- * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls of
- * a batch for the same item share one result.
+ * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls
+ * of a batch for the same item share one result.
  *
  * Effect's `RequestResolver` would keep each item in memory until a major garbage collection (measured:
  * docs/performance.md).
