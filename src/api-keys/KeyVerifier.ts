@@ -37,7 +37,7 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
 }>()("petstore/KeyVerifier") {}
 
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
+  readonly store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction" | "recordUses">
   readonly hash: (secret: string) => string
 }) {
   yield* startAtZero(reasons.map((reason) => rejections(reason)))
@@ -61,10 +61,10 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
     verify: (secret) =>
-      Effect.suspend(() => {
+      Effect.withFiber((fiber) => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
-        const cached = cache.peek(hash)
+        const cached = store.isInTransaction(fiber) ? undefined : cache.peek(hash)
         if (cached !== undefined) return allow(cached)
         if (!isWellFormed(text)) return reject("malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))

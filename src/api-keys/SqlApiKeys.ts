@@ -7,6 +7,7 @@ import type { Limits } from "../api/Plans.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
+import * as StatementBatcher from "../database/StatementBatcher.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
@@ -142,6 +143,8 @@ const make = Effect.gen(function*() {
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
       return Effect.map(withinDeadline(Rows.decode("api_key_secrets", OriginRow, origin)), ([first]) => first)
     },
+
+    isInTransaction: (fiber) => StatementBatcher.isInTransaction(sql, fiber),
 
     findByHashes: (hashes) =>
       sql<

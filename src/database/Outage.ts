@@ -24,6 +24,10 @@ export const isOutage = (failure: unknown): boolean =>
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
+/** Whether a statement failed for its values: a data exception (SQLSTATE class 22) or a constraint (class 23). */
+export const isRejectedValue = (failure: unknown): boolean =>
+  SqlError.isSqlError(failure) && causes(failure).some((cause) => /^2[23]/.test(codeOf(cause) ?? ""))
+
 const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 

@@ -5,11 +5,13 @@ import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
+import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
 import { environment as environmentSetting } from "../config/SettingForms.ts"
-import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
+import * as Deadline from "../database/Deadline.ts"
+import { make as makeConcurrencyLimit } from "../http/ConcurrencyLimit.ts"
 import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
 import * as RequestBody from "../http/RequestBody.ts"
 import { apiPort, makeRoutesAt } from "../http/RoutePaths.ts"
@@ -25,6 +27,7 @@ const banOf = ({ bannedUntil }: Decision) =>
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
+    const withinDeadline = yield* Deadline.make()
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
@@ -66,7 +69,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
         // Write the audit entry first. If this fails, the key stays banned.
-        yield* audit.appendUnban(id, bannedUntil)
+        yield* withinDeadline(audit.appendUnban(id, bannedUntil))
         yield* limiter.unban(`key:${id}`)
       }),
       revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),
@@ -97,9 +100,15 @@ const sessionHandlers = HttpApiBuilder.group(AdminApi, "session", (handlers) =>
       Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment })))
   }))
 
+/** Once a request has a slot, all of its statements share one deadline. */
+const concurrencyLimit = Layer.effect(
+  ConcurrencyLimit,
+  Effect.map(makeConcurrencyLimit, (limit) => ConcurrencyLimit.of((httpEffect) => limit(Deadline.shared(httpEffect))))
+)
+
 export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),
-  Layer.provide([RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
+  Layer.provide([RequestBody.layer, concurrencyLimit, Validation.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 
