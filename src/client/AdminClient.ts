@@ -45,11 +45,18 @@ const changeOf = (id: string, { version }: ChangeOptions = {}) => ({
   headers: version === undefined ? {} : { "if-match": [formatETag(version)] }
 })
 
+const clientName = "AdminClient"
+
 const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
   const digest = yield* Digest.Digest
-  const { httpClient } = yield* makeTransport(clientOptions, clientOptions.token, ({ method }) => method === "GET")
+  const { httpClient } = yield* makeTransport(
+    clientName,
+    clientOptions,
+    clientOptions.token,
+    ({ method }) => method === "GET"
+  )
   const api = yield* HttpApiClient.makeWith(AdminApi, { httpClient })
-  const call = makeCall("AdminClient")
+  const call = makeCall(clientName)
 
   const list = (
     query: Optional<Keys.KeysQuery> = {},
@@ -86,7 +93,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       options?: CallOptions
     ): Stream.Stream<Keys.ListedKey, AnyAdminError> => {
       const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("AdminClient.all", list, ({ keys }) => keys, { ...filter, limit }, options)
+      return streamPages(`${clientName}.all`, list, ({ keys }) => keys, { ...filter, limit }, options)
     },
     /**
      * Finds the API key that a current or former secret belongs to. The request contains only the secret's SHA-256.
@@ -155,7 +162,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       options?: CallOptions
     ): Stream.Stream<AuditEntry, AnyAdminError> => {
       const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("AdminClient.auditAll", audit, ({ entries }) => entries, { ...filter, limit }, options)
+      return streamPages(`${clientName}.auditAll`, audit, ({ entries }) => entries, { ...filter, limit }, options)
     },
     session: (options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError> =>
       call("session", api.showSession(), options)

@@ -11,12 +11,16 @@ export type StreamQuery<Query> = Optional<Omit<Query, "limit">> & {
   readonly pageSize?: number | undefined
 }
 
+/** The declared errors of an operation of an `HttpApi`. */
 export type OperationError<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
+/** The facts of a response beside its value, from `withMetadata` and `pages`. */
 export interface ResponseMetadata {
+  /** The HTTP status, such as 201. */
   readonly status: number
+  /** All headers of the response. Their names are in lower case. */
   readonly headers: Headers.Headers
   /** The `X-Request-Id` of the response. */
   readonly requestId: string | undefined
@@ -26,9 +30,11 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
-const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
-  defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
-})
+/** Set by `withMetadata`: where a call stores the metadata of its response. Without it, no call keeps any. */
+const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> | undefined>(
+  "petstore/client/LastMetadata",
+  { defaultValue: () => undefined }
+)
 
 /**
  * Runs an effect that calls a client. Returns the effect's result, and the metadata of the last successful response.
@@ -66,7 +72,8 @@ export const makeCall = (clientName: string) =>
         (error) => Effect.flatMap(Ref.get(response), (received) => Effect.flip(fromMismatch(error, received)))
       )
     )
-    yield* Ref.set(yield* LastMetadata, Option.map(yield* Ref.get(response), metadataOf))
+    const last = yield* LastMetadata
+    if (last !== undefined) yield* Ref.set(last, Option.map(yield* Ref.get(response), metadataOf))
     return value
   }).pipe(Effect.withSpan(`${clientName}.${name}`, {
     attributes: Records.mapKeys(omitUndefined(attributes), (attribute) => `${Brand.name}.${attribute}`)

@@ -27,16 +27,19 @@ export interface CreateOptions extends CallOptions {
   readonly idempotencyKey?: string | undefined
 }
 
+const clientName = "PetstoreClient"
+
 /** Creates a client without a `Layer`, for programs that use several API keys. */
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const { httpClient, rateLimit } = yield* makeTransport(
+    clientName,
     clientOptions,
     clientOptions.apiKey,
     ({ headers, method }) => method === "GET" || "idempotency-key" in headers
   )
   const api = yield* HttpApiClient.makeWith(PetstoreApi, { httpClient })
-  const call = makeCall("PetstoreClient")
+  const call = makeCall(clientName)
 
   const list = (query: Optional<ListQuery> = {}, options?: CallOptions): Effect.Effect<PetsPage, AnyError> =>
     call("list", api.listPets({ query: omitUndefined(query) }), options, { ...query })
@@ -60,7 +63,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     all: (query: AllQuery = {}, options?: CallOptions): Stream.Stream<Pet, AnyError> => {
       const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...filter, limit }, options)
+      return streamPages(`${clientName}.all`, list, ({ pets }) => pets, { ...filter, limit }, options)
     },
     /**
      * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one

@@ -1,4 +1,4 @@
-import { type Duration, Effect, Schedule, Semaphore } from "effect"
+import { type Duration, Effect, Latch, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
@@ -7,8 +7,8 @@ import * as Deadline from "./Deadline.ts"
 const maxValuesPerWrite = 1_000
 
 /**
- * A write-behind buffer. Collects values by key, and writes them in the background every `interval` and when the scope
- * closes. If a write fails, its values stay pending and are combined with newer values of their keys.
+ * A write-behind buffer. Collects values by key, and writes them in the background `interval` after the first of them,
+ * and when the scope closes. If a write fails, its values stay pending and are combined with newer values of their keys.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -27,10 +27,12 @@ export const make = Effect.fnUntraced(function*<K, A>({
   const countFailure = yield* makeCountFailure(`write_${table}`)
   const withinDeadline = yield* Deadline.make()
   let pending = new Map<K, A>()
+  const hasPending = yield* Latch.make()
   let evicted = 0
   const add = (key: K, value: A): void => {
     const older = pending.get(key)
     pending.set(key, older === undefined ? value : combine(older, value))
+    hasPending.openUnsafe()
   }
   const reportEvicted = Effect.suspend(() => {
     if (evicted === 0) return Effect.void
@@ -59,7 +61,14 @@ export const make = Effect.fnUntraced(function*<K, A>({
       step: () => {}
     }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
   }).pipe(Effect.andThen(reportEvicted), lock.withPermit)
-  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
+  const flushPending = Effect.gen(function*() {
+    yield* hasPending.await
+    yield* Effect.sleep(interval)
+    hasPending.closeUnsafe()
+    yield* flush
+    if (pending.size > 0) hasPending.openUnsafe()
+  })
+  yield* Effect.forkScoped(Effect.forever(flushPending))
   // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
   yield* Effect.addFinalizer(() => flush)
   return {
