@@ -2,8 +2,8 @@ import { Context, Effect, Option, Record as Records, Ref, Stream } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
+import { rateLimitOf, type RateLimitState } from "../api/RateLimitState.ts"
 import { fromMismatch, isMismatch, type Mismatch, type PetstoreClientError } from "./ClientError.ts"
-import { rateLimitOf, type RateLimitState } from "./Pacing.ts"
 import { type CallOptions, CurrentCall, omitUndefined, type Optional } from "./Transport.ts"
 
 export type StreamQuery<Query> = Optional<Omit<Query, "limit">> & {

@@ -54,11 +54,9 @@ export const sendWithRetries = Effect.fnUntraced(function*(
       Pull.catchDone(() => Effect.succeed(Infinity))
     )
     const retryAfter = response === undefined ? undefined : yield* retryAfterOf(response.headers)
-    const pauseMs = isRejection ? (yield* pacing.pauseEnd(now)) - now : 0
-    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0), pauseMs)
+    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0))
     if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
     const reason = isUnsent ? "no secret" : response === undefined ? "no response" : `status ${response.status}`
-    yield* metrics.waits("retry", waitMs, reason)
-    yield* Effect.sleep(Math.ceil(waitMs))
+    yield* metrics.wait("retry", waitMs, reason)
   }
 })
