@@ -79,7 +79,7 @@ type PlanOrLimits =
 
 interface Services {
   readonly pets?: Layer.Layer<PetRepository>
-  readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier>
+  readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier, never, SecureRandom.SecureRandom>
   readonly rateLimiter?: Layer.Layer<RateLimiter>
 }
 
@@ -90,7 +90,7 @@ interface Services {
 export const layerTest = (
   {
     apiKey,
-    apiKeys = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto),
+    apiKeys = ApiKeys.layerMemory,
     limits,
     pets = PetRepository.layerMemory,
     plan = limits === undefined ? "free" : "enterprise",
@@ -109,6 +109,11 @@ export const layerTest = (
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
     Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, AuditLog.layerMemory, KeyUsage.layerMemory)),
+    Layer.provideMerge(Layer.mergeAll(
+      Layer.provide(apiKeys, SecureRandom.layerWebCrypto),
+      rateLimiter,
+      AuditLog.layerMemory,
+      KeyUsage.layerMemory
+    )),
     Layer.fresh
   )

@@ -13,7 +13,7 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   requiredForClient: true,
   security: { adminToken: HttpApiSecurity.bearer },
   error: [
-    Errors.errorResponse(Errors.MissingAdminToken, Errors.InvalidAdminToken),
+    Errors.errorResponse(Errors.InvalidAdminToken, Errors.MissingAdminToken),
     Errors.errorResponse(Errors.ReadOnlyToken),
     Errors.errorResponse(Errors.MisdirectedRequest),
     Errors.errorResponse(Errors.TooManyAttempts),

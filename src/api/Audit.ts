@@ -1,7 +1,7 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
-import { cursor, limit, linkHeader } from "./Paging.ts"
+import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
 import { isStorable, oneOf } from "./Text.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
@@ -48,17 +48,23 @@ export const AuditEntry = Schema.Struct({
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
-export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
+/** The last entry of the previous page. */
+export interface AuditPosition {
+  readonly at: number
+  readonly id: number
+}
 
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
 }
 
+/** The service's cursors of audit entries. */
+export const auditCursors = makeCursorCodec(({ at, id }: AuditPosition) => `${at} ${id}`, parsePosition)
+
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  cursor: Schema.optionalKey(cursor(AuditPosition, ({ at, id }) => `${at} ${id}`, parsePosition)),
+  cursor: Schema.optionalKey(Cursor),
   key: Schema.optionalKey(KeyId),
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
     .check(isStorable).pipe(Schema.optionalKey),

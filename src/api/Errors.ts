@@ -74,19 +74,25 @@ const declareErrorWith =
   <const Tag extends keyof typeof errors>(tag: Tag) => {
     const [code, status, message]: readonly [typeof errors[Tag][0], typeof errors[Tag][1], string] = errors[tag]
     return Schema.TaggedError<Self>()(tag, {
+      /** The machine-readable code. */
       code: Schema.tag(code),
+      /** The description of the service, for people. It can change. */
       message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
+      /** The HTTP status. */
       status: Schema.tag(status),
-      // The client copies the `X-Request-Id` header of the response to this field. The service leaves it unset.
+      // The service leaves both of these fields unset.
+      /** The `X-Request-Id` of the response. */
       requestId: Schema.optionalKey(Schema.String),
+      /** The `code` of the response, if a newer service sent one that this version does not know. */
+      unknownCode: Schema.optionalKey(Schema.String),
       ...fields
     }, { description: message, httpApiStatus: status })
   }
 // oxlint-enable typescript/no-unnecessary-type-parameters
 
 const declareError = declareErrorWith({})
-const declareErrorWithWait = declareErrorWith({ retryAfter: Schema.optionalKey(Schema.Duration) })
-const declareErrorWithDefaultWait = declareErrorWith({
+const declareErrorWithWait = declareErrorWith({
+  /** The wait that the service asks for in `Retry-After`. Defaults to 1 s. */
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
@@ -124,13 +130,14 @@ export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
 /** 503: overload, a database failure, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
-export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
+export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   readonly _tag: keyof typeof errors
   readonly message: string
   readonly requestId?: string
+  readonly unknownCode?: string
   readonly retryAfter?: Duration.Duration
 }
 
@@ -165,11 +172,14 @@ interface ErrorHeaders extends Schema.Struct.Type<typeof waitHeaders> {}
 const headersOf = ({ retryAfter }: ApiError): ErrorHeaders => retryAfter ? { "retry-after": retryAfter } : {}
 
 interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
-  new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter">>): ApiError
+  new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter" | "unknownCode">>): ApiError
   readonly fields: object
 }
 
-/** Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. */
+/**
+ * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. An unknown
+ * code, which a newer service may send, is the first error.
+ */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {
@@ -177,7 +187,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   const [{ status } = new classes[0]()] = defaults
   const examples = defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
   const body = Schema.declare(isErrorBody, { toCodecJson: () => undefined }).check(
-    Schema.makeFilter((value) => value.status === status && defaults.some(({ code }) => code === value.code), {
+    Schema.makeFilter((value) => value.status === status, {
       expected: defaults.map(({ code }) => code).join(" or "),
       representation: { id: "petstore/errorResponse", payload: null, schemas: [ErrorBody.ast] },
       toJsonSchema: ({ schemas }) => ({ allOf: schemas, examples })
@@ -186,9 +196,15 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   const decode = (
     { body: { code, message }, headers }: { readonly body: ErrorBody; readonly headers: ErrorHeaders }
   ): Classes[number]["Type"] => {
-    const Error = classes[defaults.findIndex((error) => error.code === code)] ?? classes[0]
+    const known = classes[defaults.findIndex((error) => error.code === code)]
+    const Error = known ?? classes[0]
     const { "retry-after": retryAfter, "x-request-id": requestId } = headers
-    return new Error({ message, ...requestId !== undefined && { requestId }, ...retryAfter && { retryAfter } })
+    return new Error({
+      message,
+      ...requestId !== undefined && { requestId },
+      ...retryAfter && { retryAfter },
+      ...known === undefined && { unknownCode: code }
+    })
   }
   const isOneOf = Schema.is(Schema.Union(classes))
   const errorSchema = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))

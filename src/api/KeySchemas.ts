@@ -1,5 +1,5 @@
 import { DateTime, Result, Schema } from "effect"
-import { cursor, limit } from "./Paging.ts"
+import { Cursor, limit, makeCursorCodec } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable, oneOf } from "./Text.ts"
 
@@ -102,13 +102,19 @@ export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedF
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-export const KeyPosition = Schema.Struct({ createdAt: Schema.Int, id: KeyId })
-export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
+/** The last key of the previous page. */
+export interface KeyPosition {
+  readonly createdAt: number
+  readonly id: string
+}
 
 const parsePosition = (text: string): KeyPosition | undefined => {
   const [, createdAt, id] = /^(\d{1,16}) ([^\0]*)$/.exec(text) ?? []
   return id === undefined || Number(createdAt) > maxDateMs ? undefined : { createdAt: Number(createdAt), id }
 }
+
+/** The service's cursors of keys. */
+export const keyCursors = makeCursorCodec(({ createdAt, id }: KeyPosition) => `${createdAt} ${id}`, parsePosition)
 
 export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
@@ -144,7 +150,7 @@ export const KeysQuery = Schema.Struct({
     .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAt, id }) => `${createdAt} ${id}`, parsePosition))
+  cursor: Schema.optionalKey(Cursor)
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}

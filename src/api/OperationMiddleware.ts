@@ -17,7 +17,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey), Errors.serviceUnavailable]
+  error: [Errors.errorResponse(Errors.InvalidApiKey, Errors.MissingApiKey), Errors.serviceUnavailable]
 }) {}
 
 /** Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8). */

@@ -1,10 +1,10 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { exactJson, Int64, int64 } from "./Int64.ts"
+import { exactJson, int64, isInt64 } from "./Int64.ts"
 import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
-import { cursor, limit, linkHeader, listLimit } from "./Paging.ts"
-import { idempotencyKey, isStorable, oneOf, uncheckedOf } from "./Text.ts"
+import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
+import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./Text.ts"
 
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
   identifier: "PetStatus",
@@ -28,7 +28,9 @@ export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 export const Pet = Schema.Struct({
   id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
-  name
+  name,
+  /** Availability. A newer service may send another status. */
+  status: Schema.optionalKey(openTo(PetStatus))
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
@@ -52,7 +54,7 @@ const petText = (pet: Pet): string => {
     id: `{"id":${pet.id}`,
     name: `,"name":${quote(pet.name)}`,
     categoryId: `,"categoryId":${pet.categoryId}`,
-    status: pet.status === undefined ? "}" : `,"status":"${pet.status}"}`
+    status: pet.status === undefined ? "}" : `,"status":${quote(pet.status)}}`
   }
   return text.id + text.name + text.categoryId + text.status
 }
@@ -66,16 +68,20 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, petText)
 export const PetsJson = exactJson(Pets, petsText)
 
-export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
+/** The service's cursors contain the last id of the previous page. */
+export const petCursors = makeCursorCodec(String, (text) => {
+  const id = /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
+  return isInt64(id) ? id : undefined
+})
 
-/** The query of `listPets` (SPEC §4.1). `cursor` is the last id of the previous page; its encoding may change. */
+/** The query of `listPets` (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   status: PetStatus.annotate({
     identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."
   }).pipe(Schema.optionalKey),
-  cursor: Schema.optionalKey(PetsCursor)
+  cursor: Schema.optionalKey(Cursor.annotate({ examples: [petCursors.encode(0n)] }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
@@ -110,7 +116,8 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   success: uncheckedOf(CreatedPet).pipe(HttpApiSchema.encodeToWithHeaders({
     body: PetJson.pipe(HttpApiSchema.status(201)),
     headers: {
-      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
+      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] })
+        .pipe(Schema.optionalKey),
       "idempotent-replayed": Schema.Literal("true").annotate({
         description: "Present if an earlier request with the same idempotency key created the pet."
       }).pipe(Schema.optionalKey)

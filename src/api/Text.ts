@@ -35,6 +35,18 @@ export const formatChoice = (words: ReadonlyArray<string>): string =>
 export const oneOf = <const Words extends ReadonlyArray<string>>(...words: Words) =>
   Schema.Literals(words).annotate({ message: `Expected one of ${formatChoice(words)}` })
 
+/** In responses: clients also accept other texts, which a newer service may send. The document names only `words`. */
+export const openTo = <Words extends string>(words: Schema.Schema<Words>) =>
+  Schema.declare((value): value is Words | (string & {}) => typeof value === "string", {
+    expected: "string",
+    toCodecJson: () => undefined,
+    toCodecStringTree: () => undefined,
+    toCodecArbitrary: () => Schema.link<Words | (string & {})>()(Schema.String, SchemaTransformation.passthrough())
+  }).check(Schema.makeFilter(() => true, {
+    representation: { id: "petstore/openTo", payload: null, schemas: [words.ast] },
+    toJsonSchema: ({ schemas: [schema] }) => ({ ...schema })
+  }))
+
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
@@ -42,8 +54,10 @@ export const idempotencyKey = (description: string, example: string) => {
   const expected = "one idempotency key of 1 to 255 visible ASCII characters, without spaces or quotation marks"
   const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
+  const key = Schema.String.check(Schema.isPattern(idempotencyKeyForm, { expected }))
   return documented(Predicate.isString, expected, schema).pipe(
-    Schema.decodeTo(Schema.String, transformText(expected, parse, (key) => key))
+    // The pattern of the key rejects an invalid one in the client, before it is sent.
+    Schema.decodeTo(key, transformText(expected, parse, (text) => text))
   )
 }
 

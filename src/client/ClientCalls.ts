@@ -6,6 +6,7 @@ import { rateLimitOf, type RateLimitState } from "../api/RateLimitState.ts"
 import { fromMismatch, isMismatch, type Mismatch, type PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, CurrentCall, omitUndefined, type Optional } from "./Transport.ts"
 
+/** The query of a stream of all items: like that of a list, with `pageSize` instead of `limit`. */
 export type StreamQuery<Query> = Optional<Omit<Query, "limit">> & {
   /** The maximum number of items per request. The default is 100. */
   readonly pageSize?: number | undefined
@@ -30,6 +31,9 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
+/** A page of a stream, with the metadata of its response. */
+export type WithMetadata<Page> = Page & { readonly metadata: ResponseMetadata }
+
 /** Set by `withMetadata`: where a call stores the metadata of its response. Without it, no call keeps any. */
 const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> | undefined>(
   "petstore/client/LastMetadata",
@@ -46,10 +50,14 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   call: Effect.Effect<A, E, R>
 ): Effect.fn.Return<[A, ResponseMetadata], E, R> {
   const last = yield* Ref.make(Option.none<ResponseMetadata>())
+  const outer = yield* LastMetadata
   const value = yield* Effect.provideService(call, LastMetadata, last)
   const metadata = yield* Ref.get(last)
-  if (Option.isSome(metadata)) return [value, metadata.value]
-  return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+  if (Option.isNone(metadata)) {
+    return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+  }
+  if (outer !== undefined) yield* Ref.set(outer, metadata)
+  return [value, metadata.value]
 })
 
 /** No-op middleware for `Auth` and `AdminAuth`, because the transport adds the bearer token. */
@@ -79,17 +87,19 @@ export const makeCall = (clientName: string) =>
     attributes: Records.mapKeys(omitUndefined(attributes), (attribute) => `${Brand.name}.${attribute}`)
   }))
 
-export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
+export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, E>(
   spanName: string,
   list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,
-  itemsOf: (page: Page) => ReadonlyArray<A>,
   first: NoInfer<Query>,
   options: CallOptions | undefined
-): Stream.Stream<A, E> =>
-  Stream.paginate(
-    first,
-    (query) => Effect.map(list(query, options), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)
-  ).pipe(Stream.withSpan(spanName))
+): Stream.Stream<WithMetadata<Page>, E> => {
+  const listPage = (query: Query) =>
+    Effect.map(withMetadata(list(query, options)), ([page, metadata]) => {
+      const pages: ReadonlyArray<WithMetadata<Page>> = [{ ...page, metadata }]
+      return [pages, Option.fromUndefinedOr(page.next)] as const
+    })
+  return Stream.withSpan(Stream.paginate(first, listPage), spanName)
+}
 
 const metadataOf = ({ headers, status }: HttpClientResponse.HttpClientResponse): ResponseMetadata => ({
   status,

@@ -1,5 +1,5 @@
 /** The `HttpClient` of a client: authorizes, paces and times out each attempt, and retries. */
-import { Context, Duration, Effect, Exit, Option, type Redacted, Ref } from "effect"
+import { type Config, Context, Duration, Effect, Exit, Option, type Redacted, Ref } from "effect"
 import { FetchHttpClient, Headers, HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
 import type { HttpClientResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
@@ -20,6 +20,7 @@ export interface CallOptions {
   readonly headers?: Headers.Input | undefined
 }
 
+/** The options of both clients. Those of `CallOptions` are the defaults of all calls. */
 export interface ClientOptions extends CallOptions {
   /**
    * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client dies
@@ -40,6 +41,9 @@ export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ?
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- removes only fields that are optional in T
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
+
+/** A `Config` for each of some options, as `layerConfig` takes them. */
+export type OptionsConfig<Options> = { readonly [Name in keyof Options]?: Config.Wrap<Options[Name]> }
 
 type Request = HttpClientRequest.HttpClientRequest
 type Response = HttpClientResponse.HttpClientResponse

@@ -5,6 +5,8 @@ import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
+import { auditCursors } from "../api/Audit.ts"
+import { keyCursors } from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
@@ -29,7 +31,8 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
-        const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
+        const after = cursor === undefined ? undefined : yield* keyCursors.decode(cursor)
+        const { keys, next } = yield* apiKeys.list({ ...filter, limit, after })
         // Read the bans concurrently, so that the limiter can send all reads to Redis at once.
         const peeked = yield* Effect.forEach(
           keys,
@@ -37,7 +40,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
           { concurrency: "unbounded" }
         )
         const listed = filter.state === "banned" ? peeked.filter(({ ban }) => ban !== null) : peeked
-        return next === undefined ? { keys: listed } : { keys: listed, next: { ...query, cursor: next } }
+        return { keys: listed, ...next && { next: { ...query, cursor: keyCursors.encode(next) } } }
       }),
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
@@ -83,10 +86,11 @@ const auditHandlers = HttpApiBuilder.group(AdminApi, "audit", (handlers) =>
     return handlers.handleAll({
       listAudit: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
-        const { entries, next } = yield* audit.list({ ...filter, limit, after: cursor })
+        const after = cursor === undefined ? undefined : yield* auditCursors.decode(cursor)
+        const { entries, next } = yield* audit.list({ ...filter, limit, after })
         const keys = yield* apiKeys.findAll(entries.map(({ keyId }) => keyId))
         const named = entries.map((entry) => ({ ...entry, keyName: keys.get(entry.keyId)?.name ?? null }))
-        return next === undefined ? { entries: named } : { entries: named, next: { ...query, cursor: next } }
+        return { entries: named, ...next && { next: { ...query, cursor: auditCursors.encode(next) } } }
       })
     })
   }))

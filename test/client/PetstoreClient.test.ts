@@ -48,7 +48,7 @@ describe("PetstoreClient with the service in memory", () => {
     assert.deepStrictEqual([...first.pets, ...last.pets], created)
     assert.isUndefined(last.next)
     assert.deepStrictEqual(yield* Stream.runCollect(client.all({ status: "available", pageSize: 2 })), created)
-    assert.deepStrictEqual(yield* Stream.runCollect(client.all({ cursor: 2n, pageSize: 2 })), created.slice(2))
+    assert.deepStrictEqual(yield* Stream.runCollect(client.all({ ...first.next, pageSize: 2 })), created.slice(3))
     const added = yield* client.create({ name: "Tom", categoryId: 1n, status: undefined })
     assert.deepStrictEqual(added, { id: 6n, name: "Tom", categoryId: 1n })
     assert.deepStrictEqual((yield* client.list({ status: undefined, limit: undefined })).pets, [...created, added])
@@ -219,7 +219,9 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [json(200, `{"hello":"world"}`), "UnexpectedResponse", /returned 200 with application\/json/, false],
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],
   [json(502, `{"code":"later","message":"Later.","status":400}`), "UnexpectedResponse", /returned 502/, true],
-  [error(400, "later"), "UndeclaredError", /^Later\.$/, false],
+  // An unknown code of a known status.
+  [error(400, "later"), "InvalidRequest", /^Later\.$/, false],
+  [error(401, "later"), "InvalidApiKey", /^Later\.$/, false],
   [error(599, "later"), "UndeclaredError", /^Later\.$/, true],
   [error(505, "later"), "UndeclaredError", /^Later\.$/, false],
   // A known error that `list` does not declare.
