@@ -22,6 +22,7 @@ export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, t
 
 type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
+/** All services of the API in memory. */
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,

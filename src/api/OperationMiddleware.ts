@@ -5,9 +5,13 @@ import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 import { describeIssue } from "./Text.ts"
 
+/** The API key of the request, which `Auth` provides. */
 export class CurrentKey extends Context.Service<CurrentKey, {
+  /** The id, which is not secret. */
   readonly id: string
+  /** The plan. */
   readonly plan: Plan
+  /** The limits of the plan, or of the key on plan enterprise. */
   readonly limits: Limits
 }>()("petstore/api/CurrentKey") {}
 
@@ -37,6 +41,7 @@ const invalidErrors = [
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
+  /** Describes each invalid field, as the service does. */
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
     const { cause, kind } = error
     // A response that cannot be encoded is the fault of the service, so do not fail with 400.

@@ -6,6 +6,7 @@ import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./
 import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
 import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./Text.ts"
 
+/** SPEC §2 PetStatus. */
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
   identifier: "PetStatus",
   description: "Availability."
@@ -19,15 +20,19 @@ const name = Schema.String.annotate({ description: "The pet's name.", examples: 
 export const NewPet = Schema.Struct({
   /** At most 1,000 code points: bounds the memory of a page of 100 pets, and fits in a body even if escaped (12 KB). */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),
+  /** Identifier of the category: any 64-bit integer. */
   categoryId: int64("Identifier of the category that the pet belongs to.", 3),
+  /** Availability. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
 /** SPEC §2 Pet. */
 export const Pet = Schema.Struct({
+  /** The identifier, which the service assigns. */
   id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
+  /** The pet's name: any text, even an empty one. */
   name,
   /** Availability. A newer service may send another status. */
   status: Schema.optionalKey(openTo(PetStatus))
@@ -35,7 +40,12 @@ export const Pet = Schema.Struct({
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
 /** `isReplay` is true if an earlier request with the same idempotency key created the pet. */
-export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).annotate({
+export const CreatedPet = Schema.Struct({
+  /** The created pet. */
+  pet: Pet,
+  /** Whether an earlier request created it. */
+  isReplay: Schema.Boolean
+}).annotate({
   description: "The created pet, with its id."
 })
 export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
@@ -76,18 +86,25 @@ export const petCursors = makeCursorCodec(String, (text) => {
 
 /** The query of `listPets` (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
+  /** The maximum number of pets. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
+  /** Only pets with this status. Without it, the page has pets with and without a status. */
   status: PetStatus.annotate({
     identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."
   }).pipe(Schema.optionalKey),
+  /** Where the page starts: from `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor.annotate({ examples: [petCursors.encode(0n)] }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
 /** `next` is the query for the next page. The last page has none. */
-export const PetsPage = Schema.Struct({ pets: Pets, next: Schema.optionalKey(ListQuery) })
-  .annotate({ description: "The pets of the page, by ascending id." })
+export const PetsPage = Schema.Struct({
+  /** The pets of the page, by ascending id. */
+  pets: Pets,
+  /** The query for the next page, if there is one. */
+  next: Schema.optionalKey(ListQuery)
+}).annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {

@@ -32,7 +32,10 @@ export interface ResponseMetadata {
 }
 
 /** A page of a stream, with the metadata of its response. */
-export type WithMetadata<Page> = Page & { readonly metadata: ResponseMetadata }
+export type WithMetadata<Page> = Page & {
+  /** The metadata of the response. */
+  readonly metadata: ResponseMetadata
+}
 
 /** Set by `withMetadata`: where a call stores the metadata of its response. Without it, no call keeps any. */
 const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> | undefined>(

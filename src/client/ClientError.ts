@@ -6,7 +6,10 @@ import { describeIssue } from "../api/Text.ts"
 
 type Request = HttpClientRequest.HttpClientRequest
 
-const safe = { message: Schema.String }
+const safe = {
+  /** Without the URL, the host and the cause. */
+  message: Schema.String
+}
 
 /** The connection failed, or no complete response arrived in time. The service may have processed the request. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", safe) {}
@@ -51,6 +54,7 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
   /** The `Retry-After` of the response. */
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {
+  /** The same as `reason`. */
   override readonly cause = this.reason
 
   /** Names the method, the URL and the cause, for your own log. After encoding, the message of `reason`. */

@@ -9,6 +9,7 @@ import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf,
 import type { ClientMetrics } from "./ClientMetrics.ts"
 import type { Pacing } from "./Pacing.ts"
 
+/** When to retry, and how long to wait for a retry or for a limit. */
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined

@@ -3,12 +3,14 @@ import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
+/** A page: the first pets after the id `after`, by ascending id. */
 export interface Selection {
   readonly limit: number
   readonly status?: PetStatus | undefined
   readonly after?: bigint | undefined
 }
 
+/** `next` is the last id of the page, if there is a next page. */
 export interface Page {
   readonly pets: ReadonlyArray<Pet>
   readonly next?: bigint
@@ -20,6 +22,7 @@ export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
 }
 
+/** The identity of a create, so that its retry creates no second pet. */
 export interface Idempotency {
   /** The id of the API key that sent the idempotency key. */
   readonly owner: string
@@ -39,6 +42,7 @@ export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): 
   return JSON.stringify([name, String(categoryId), status, ...sorted])
 }
 
+/** Stores the pets. */
 export class PetRepository extends Context.Service<PetRepository, {
   /** Returns pets by ascending id. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
@@ -49,6 +53,7 @@ export class PetRepository extends Context.Service<PetRepository, {
    */
   create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused | ServiceUnavailable>
 
+  /** Returns `None` for an unknown id. */
   find(id: bigint): Effect.Effect<Option.Option<Pet>, ServiceUnavailable>
 }>()("petstore/PetRepository") {
   /** For tests. */

@@ -8,6 +8,7 @@
 import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
 
+/** The state of a limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
   readonly name: "minute" | "day"
   readonly limit: number
@@ -16,6 +17,7 @@ export interface Window {
   readonly resetAt: number
 }
 
+/** Whether a request is allowed. Times are in epoch milliseconds. */
 export interface Decision {
   readonly allowed: boolean
   readonly bannedUntil: number | undefined

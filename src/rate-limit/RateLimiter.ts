@@ -8,15 +8,21 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
+/** Where counts are: in this process, in Redis, or in this process while Redis fails. */
 export type Counting = "own" | "shared" | "fallback"
 
+/** Counts requests, and decides whether they are within the limits. */
 export class RateLimiter extends Context.Service<RateLimiter, {
+  /** Counts one request, if it is allowed. */
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
+  /** Returns what `charge` would decide, without counting. */
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   /** During a Redis outage, lifts the ban in this process only. */
   unban(caller: Caller): Effect.Effect<void>
+  /** Where the counts are. */
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
+  /** Counts in the memory of this process. */
   static readonly layerMemory = Layer.effect(
     RateLimiter,
     Effect.gen(function*() {

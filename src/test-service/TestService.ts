@@ -14,20 +14,27 @@ import { RateLimiter } from "../rate-limit/RateLimiter.ts"
  * `status` is that of the response, or `undefined` if there was none.
  */
 export interface SentRequest {
+  /** Such as `GET`. */
   readonly method: string
+  /** The path with the query, such as `/v1/pets?limit=5`. */
   readonly path: string
+  /** Without `authorization`. Names are in lower case. */
   readonly headers: Readonly<Record<string, string>>
+  /** The text of the body, or an empty text. */
   readonly body: string
+  /** The status of the response, or `undefined` if there was none. */
   readonly status: number | undefined
 }
 
 /** Controls the in-memory service: injects faults, and records the requests that clients send. */
 export class TestService extends Context.Service<TestService, {
+  /** Stores pets, and returns them with their ids. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
   /** Uses up a rate limit of the API key. Requests get 429 `rate_limit_exceeded` until the limit resets. */
   readonly exhaustLimit: Effect.Effect<void>
   /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
+  /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
   /** Makes the pets' database fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
