@@ -26,8 +26,8 @@ const run = (program: string, args: ReadonlyArray<string>) =>
 const copySources = () => {
   const source = join(folder, "../src")
   const copied = (file: string) => join(copy, "src", relative(source, file))
-  for (const name of globSync("dist/**/*.d.ts.map", { cwd: copy })) {
-    const map = join(copy, name)
+  for (const path of globSync("dist/**/*.d.ts.map", { cwd: copy })) {
+    const map = join(copy, path)
     const { sources: [file = ""], ...others } = JSON.parse(readFileSync(map, "utf8"))
     const original = resolve(dirname(map), file)
     cpSync(original, copied(original))

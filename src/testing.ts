@@ -19,6 +19,9 @@ import { Faults, layerFaultyClient, layerFaultyPets } from "./test-service/TestS
 import { makeTestService, type SentRequest, TestService, withoutInfoLogs } from "./test-service/TestService.ts"
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
+export type { Idempotency, Page, Selection } from "./pets/PetRepository.ts"
+export type { Decision, Window } from "./rate-limit/Policy.ts"
+export type { Caller, Counting } from "./rate-limit/RateLimiter.ts"
 
 type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 

@@ -1,4 +1,4 @@
-/** What operators see of a client: metrics of its attempts, waits and limits, and each wait in the log and the trace. */
+/** What operators see of a client: metrics of its attempts, waits and limits, and each wait in the log and in spans. */
 import { Clock, Effect, Metric, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import type { RateLimitState } from "../api/RateLimitState.ts"

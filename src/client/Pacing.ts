@@ -119,8 +119,8 @@ export type Pacing = Effect.Success<ReturnType<typeof makePacing>>
 
 /**
  * Gives turns to the first calls in line while fewer than `maxInFlight` are in flight. During a pause that ends by a
- * call's deadline, the call waits. During a longer pause, it gets `rejection` until `probeAt`. Without a `rejection`, or
- * from `probeAt` on, it may send its request despite the pause.
+ * call's deadline, the call waits. During a longer pause, it gets `rejection` until `probeAt`. Without a `rejection`,
+ * or from `probeAt` on, it may send its request despite the pause.
  */
 const takeTurns = (state: PacingState, now: number) => {
   const pause = state.pause !== undefined && now < state.pause.endsAt ? state.pause : undefined

@@ -35,7 +35,7 @@ export interface AllQuery extends StreamQuery<ListQuery> {}
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
   /**
-   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters, without spaces.
+   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters, and no space.
    * The default is a new UUID per run of the effect.
    */
   readonly idempotencyKey?: string | undefined
@@ -75,8 +75,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     list,
     /**
-     * Streams the pages of `all`, each with the metadata of its response. To resume it later, store `next.cursor` of the
-     * last page that you have processed.
+     * Streams the pages of `all`, each with the metadata of its response. To resume it later, store `next.cursor` of
+     * the last page that you have processed.
      *
      * @example
      * yield* Stream.runForEach(petstore.pages({ pageSize: 50 }), ({ metadata, pets }) =>

@@ -23,8 +23,8 @@ export interface CallOptions {
 /** The options of both clients. Those of `CallOptions` are the defaults of all calls. */
 export interface ClientOptions extends CallOptions {
   /**
-   * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client dies
-   * with a `TypeError`, which does not contain the value.
+   * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client
+   * dies with a `TypeError`, which does not contain the value.
    */
   readonly baseUrl: string | URL
 }
@@ -93,7 +93,7 @@ export const makeTransport = Effect.fnUntraced(function*(
   return { httpClient, rateLimit: pacing.latest }
 })
 
-/** The client would send a body and a key to any host that a redirect names, and read its response as pets. */
+/** The client would send a body and a key to any host that a redirect names, and trust its response. */
 const withoutRedirects = <A, E>(send: Effect.Effect<A, E>): Effect.Effect<A, E> =>
   Effect.contextWith((context: Context.Context<never>) => {
     const own = Context.getOrUndefined(context, FetchHttpClient.RequestInit)

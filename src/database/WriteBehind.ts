@@ -7,8 +7,8 @@ import * as Deadline from "./Deadline.ts"
 const maxValuesPerWrite = 1_000
 
 /**
- * A write-behind buffer. Collects values by key, and writes them in the background `interval` after the first of them,
- * and when the scope closes. If a write fails, its values stay pending and are combined with newer values of their keys.
+ * A write-behind buffer. Collects values by key, and writes them in the background `interval` after the first of them
+ * and when the scope closes. If a write fails, its values stay pending, combined with newer values of their keys.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,

@@ -5,14 +5,19 @@ import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
 /** A page: the first pets after the id `after`, by ascending id. */
 export interface Selection {
+  /** The maximum number of pets. */
   readonly limit: number
+  /** Only pets with this status. */
   readonly status?: PetStatus | undefined
+  /** The last id of the previous page. */
   readonly after?: bigint | undefined
 }
 
-/** `next` is the last id of the page, if there is a next page. */
+/** A page of pets. */
 export interface Page {
+  /** The pets, by ascending id. */
   readonly pets: ReadonlyArray<Pet>
+  /** The last id of the page, if there is a next page. */
   readonly next?: bigint
 }
 
@@ -26,6 +31,7 @@ export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
 export interface Idempotency {
   /** The id of the API key that sent the idempotency key. */
   readonly owner: string
+  /** The idempotency key. */
   readonly key: string
 }
 

@@ -70,8 +70,8 @@ const none: Policy.State = {}
 
 /**
  * The rate-limit states of callers, in memory. Addresses are in an LRU cache, because one client can use any number of
- * addresses. States without further effect are deleted: at most once a minute, at least once an hour, and never if there
- * are none, so that idle tests with `TestClock` have nothing to wake.
+ * addresses. States without further effect are deleted: at most once a minute, at least once an hour, and only while
+ * there are states, so that idle tests with `TestClock` have nothing to wake.
  */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock

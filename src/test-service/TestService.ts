@@ -56,7 +56,8 @@ const makeFaults = Effect.all({
   isUnavailable: Ref.make(false),
   delay: Ref.make(Duration.zero),
   outcomes: Queue.unbounded<Outcome>(),
-  sent: Ref.make<ReadonlyArray<SentRequest>>([])
+  /** By number. Mutable, because copies of a long record take quadratic time. */
+  sent: Effect.sync(() => new Map<number, SentRequest>())
 })
 
 export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFaults>>()("petstore/testing/Faults") {
@@ -120,14 +121,15 @@ export const layerFaultyClient = Layer.effect(
         body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
         status: undefined
       }
-      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentRequest]])
+      const number = sent.size
+      sent.set(number, sentRequest)
       yield* Effect.sleep(yield* Ref.get(delay))
       const outcome = Option.getOrUndefined(yield* Queue.poll(outcomes))
       const response = yield* outcome === undefined || outcome === "lost"
         ? execute(request)
         : failWith(outcome, request)
       if (outcome === "lost") return yield* noResponse(request, "The response was lost")
-      yield* Ref.update(sent, (all) => all.map((each, i) => i === index ? { ...each, status: response.status } : each))
+      sent.set(number, { ...sentRequest, status: response.status })
       return response
     }))
   })
@@ -155,6 +157,6 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
     becomeSlow: (duration) => Ref.set(delay, Duration.fromInputUnsafe(duration)),
     loseResponses: (count) => Queue.offerAll(outcomes, Array<Outcome>(count).fill("lost")),
     recover: Effect.all([Ref.set(isUnavailable, false), Ref.set(delay, Duration.zero), Queue.clear(outcomes)]),
-    sentRequests: Ref.get(sent)
+    sentRequests: Effect.sync(() => [...sent.values()])
   })
 })
