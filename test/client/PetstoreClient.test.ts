@@ -377,12 +377,12 @@ describe("PetstoreClient with a failing service", () => {
         urls.push(String(input instanceof Request ? input.url : input))
         return Promise.resolve(new Response("[]", { headers: { "content-type": "application/json" } }))
       }
-      const variables = { PETSTORE_URL: "http://a.test", PETSTORE_API_KEY: "psk", SHOP_URL: "http://b.test" }
+      const variables = { PETSTORE_URL: "http://a.test", PETSTORE_API_KEY: "psk", OTHER_URL: "http://b.test" }
       const list = Effect.flatMap(PetstoreClient, (client) => client.list())
       yield* Effect.all([
         Effect.provide(list, PetstoreClient.layerConfig()),
         Effect.provide(list, PetstoreClient.layerConfig({ timeout: Config.succeed("1 second") })),
-        Effect.provide(list, PetstoreClient.layerConfig({ baseUrl: Config.String("SHOP_URL") }))
+        Effect.provide(list, PetstoreClient.layerConfig({ baseUrl: Config.String("OTHER_URL") }))
       ]).pipe(
         Effect.provideService(FetchHttpClient.Fetch, fetch),
         Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(variables)))
