@@ -154,11 +154,13 @@ export const fromMismatch = Effect.fnUntraced(function*(
     const reason = new UnexpectedResponse({ message: `The response is ${safely}`, status })
     return fail(reason, `${describe(request)} returned ${fully}`, cause, facts)
   }
-  // Browsers show a redirect that they do not follow as status 0 (`opaqueredirect`).
-  if (status === 0 || (status >= 300 && status < 400 && headers["location"] !== undefined)) {
+  const { location } = headers
+  // Browsers show a redirect that they do not follow as status 0, without headers (`opaqueredirect`).
+  if (status === 0 || (status >= 300 && status < 400 && location !== undefined)) {
     // Only the host, because the rest of the location can contain a secret.
-    const host = URL.parse(headers["location"] ?? "", request.url)?.host ?? "an unknown host"
-    return unexpected(`a redirect (${status}), which the client does not follow`, `${status}, a redirect to ${host}`)
+    const host = location === undefined ? undefined : URL.parse(location, request.url)?.host
+    const fully = `${status}, a redirect to ${host ?? "an unknown host"}`
+    return unexpected(`a redirect (${status}), which the client does not follow`, fully)
   }
   const type = headers["content-type"] ?? "no type"
   const received = `${status} with ${type}, which this version of the client cannot read as a ${title} response`

@@ -251,6 +251,8 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [error(400, "invalid_request"), "InvalidRequest", /Later/, false],
   [html(502), "UnexpectedResponse", /returned 502 with text\/html/, true],
   [html(429, { "retry-after": "1" }), "UnexpectedResponse", /returned 429 with text\/html/, true],
+  // The response of `fetch` in a browser to a redirect that it does not follow has status 0, as this one.
+  [Response.error(), "UnexpectedResponse", /returned 0, a redirect to an unknown host/, false],
   [html(200), "UnexpectedResponse", /returned 200 with text\/html/, false],
   [json(200, `{"hello":"world"}`), "UnexpectedResponse", /returned 200 with application\/json/, false],
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],

@@ -131,7 +131,7 @@ export const describe = (error: AnyError | AnyAdminError | AnyOther): string => 
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
-/** Prints all pets, a created one, and the error of a pet that a newer service has archived. */
+/** Prints all pets, a created one, the error of a pet that a newer service has archived, and a redirect. */
 const readsNewerService = `import { Console, Effect, Stream } from "effect"
 import { PetstoreClient } from "petstore-client/client"
 const program = Effect.gen(function*() {
@@ -140,6 +140,9 @@ const program = Effect.gen(function*() {
   yield* Console.log(pets.map(({ id, status }) => [id, status].join(" ")).join(", "))
   const archived = yield* Effect.flip(petstore.get(404n))
   yield* Console.log(archived._tag, "unknownCode" in archived && archived.unknownCode)
+  yield* petstore.get(307n).pipe(
+    Effect.catchTag("PetstoreClientError", ({ message }) => Console.log(message.replace(/^.* returned /, "")))
+  )
 })
 await Effect.runPromise(Effect.provide(program, PetstoreClient.layerConfig()))
 `
@@ -214,16 +217,18 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       yield* Effect.forEach(others, runExample)
     }))
 
-  it.effect("reads a newer service: fields, statuses, codes, headers and cursors", () =>
-    Effect.gen(function*() {
-      const { project } = yield* Installed
-      writeFileSync(join(project, "newer.ts"), readsNewerService)
-      const env = { PETSTORE_URL: yield* serve(newerService), PETSTORE_API_KEY: "psk" }
-      assert.strictEqual(
-        yield* runNode(project, ["newer.ts"], env),
-        "1 reserved, 2 sold, 1 reserved\nNotFound archived\n"
-      )
-    }))
+  it.effect.each(runtimes)(
+    "reads a newer service, and follows no redirect, in $name",
+    ({ args, program }) =>
+      Effect.gen(function*() {
+        const { programs, project } = yield* Installed
+        const file = program === undefined ? process.execPath : programs(program)
+        writeFileSync(join(project, "newer.ts"), readsNewerService)
+        const env = { PETSTORE_URL: yield* serve(newerService), PETSTORE_API_KEY: "psk" }
+        const read = "1 reserved, 2 sold, 1 reserved\nNotFound archived\n307, a redirect to elsewhere.test\n"
+        assert.strictEqual(yield* run(project, file, [...args, "newer.ts"], env), read)
+      })
+  )
 
   it.effect("has the sizes of bundles that its README names, with rolldown", () =>
     Effect.gen(function*() {

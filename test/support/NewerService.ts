@@ -20,7 +20,9 @@ export const newerService: RequestListener = ({ method, url = "" }, response) =>
   const { pathname, searchParams } = new URL(url, "http://localhost")
   const error = errors[pathname]
   response.setHeader("content-type", "application/json").setHeader("x-new", "1")
-  if (error !== undefined) {
+  if (pathname === "/v1/pets/307") {
+    response.writeHead(307, { location: "http://elsewhere.test/in?token=t" }).end()
+  } else if (error !== undefined) {
     const [status, code] = error
     response.writeHead(status).end(JSON.stringify({ code, message: "Later.", status, details: [] }))
   } else if (method === "POST") {
