@@ -2,7 +2,7 @@ import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
 import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
-import { isStorable, oneOf } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./Text.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
   description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban."
@@ -41,7 +41,7 @@ export const AuditEntry = Schema.Struct({
   /** When it happened. */
   at: Instant,
   /** What happened. */
-  action: AuditAction,
+  action: openTo(AuditAction),
   /** The API key that it happened to. */
   keyId: KeyId,
   /** The name of that key now. */

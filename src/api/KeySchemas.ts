@@ -1,7 +1,7 @@
 import { DateTime, Result, Schema } from "effect"
 import { Cursor, limit, makeCursorCodec } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
-import { isStorable, oneOf } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./Text.ts"
 
 export const KeyId = Schema.String.annotate({
   description: "Identifier of the key. It is not secret.",
@@ -232,10 +232,12 @@ export const ApiKeyDetails = Schema.Struct({
   /** The ban, if the key is banned. */
   ban,
   /** Where `usage` and `ban` come from. */
-  counting: Schema.Literals(["own", "shared", "fallback"]).annotate({
-    description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
-      "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
-  }),
+  counting: openTo(
+    Schema.Literals(["own", "shared", "fallback"]).annotate({
+      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
+        "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+    })
+  ),
   /** The former secrets in their grace period. */
   formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets in their grace period." })
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })

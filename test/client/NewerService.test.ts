@@ -4,7 +4,7 @@ import { Effect, Redacted, Stream } from "effect"
 import { FetchHttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { Auth, type NewPet, type Pet, type PetStatus, PetstoreApi } from "../../src/api/ApiExports.ts"
-import { PetstoreClient } from "../../src/client/ClientExports.ts"
+import { AdminClient, PetstoreClient } from "../../src/client/ClientExports.ts"
 import { newerService } from "../support/NewerService.ts"
 import { serve } from "../support/Process.ts"
 
@@ -25,6 +25,9 @@ it.live("the client and derived clients read a newer service: fields, statuses, 
     for (const [id, expected] of failures) {
       assert.containsSubset(yield* Effect.flip(petstore.get(id)), { message: "Later.", ...expected })
     }
+    const admin = yield* AdminClient.make({ baseUrl, token: Redacted.make("adm") })
+    const { entries } = yield* admin.audit()
+    assert.containsSubset(entries, [{ action: "transfer", after: { owner: "c" } }])
     const noAuth = HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request))
     const derived = yield* Effect.provide(HttpApiClient.make(PetstoreApi, { baseUrl }), noAuth)
     const { next, pets } = yield* derived.listPets({ query: {} })

@@ -9,6 +9,20 @@ const pets = [
 /** A cursor in another form than today's: neither base64url nor a pet's id. */
 const cursor = "v2:after=1;shard=b~"
 
+/** An audit entry with a new action and a new field. */
+const transfer = {
+  id: 1,
+  at: "2026-11-28T00:00:00.000Z",
+  action: "transfer",
+  keyId: "key_a",
+  keyName: "a",
+  operator: "admin",
+  address: null,
+  before: { owner: "b" },
+  after: { owner: "c" },
+  reason: "sold"
+}
+
 const errors: Readonly<Record<string, readonly [status: number, code: string]>> = {
   "/v1/pets/404": [404, "archived"],
   "/v1/pets/401": [401, "suspended_api_key"],
@@ -25,6 +39,8 @@ export const newerService: RequestListener = ({ method, url = "" }, response) =>
   } else if (error !== undefined) {
     const [status, code] = error
     response.writeHead(status).end(JSON.stringify({ code, message: "Later.", status, details: [] }))
+  } else if (pathname === "/admin/audit") {
+    response.end(JSON.stringify([transfer]))
   } else if (method === "POST") {
     // There is no `Location`, because the operation that it led to has been removed.
     response.writeHead(201).end(JSON.stringify(pets[0]))
