@@ -31,8 +31,11 @@ type Verification = Effect.Effect<CurrentKey["Service"], KeyRejected | ServiceUn
 const reject = (reason: Rejection, keyId?: string) =>
   Effect.andThen(Metric.update(rejections(reason), 1), Effect.fail(new KeyRejected({ reason, keyId })))
 
+/** Verifies the secret of a request. */
 export class KeyVerifier extends Context.Service<KeyVerifier, {
+  /** Returns the key. Fails with `KeyRejected` if it does not work. */
   verify(secret: Redacted.Redacted): Verification
+  /** Forgets a cached key, so that its change takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
 }>()("petstore/KeyVerifier") {}
 

@@ -15,7 +15,7 @@ import {
 } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { NewPet } from "../../src/api/Pets.ts"
+import { NewPet, petCursors } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { make as makePetCache, maxPets } from "../../src/pets/PetCache.ts"
 import { canonicalText, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
@@ -122,7 +122,7 @@ describeOnEach(stores, "PetRepository", (it, store) => {
             }
             return created
           }), { concurrency: "unbounded" })
-        const listed = client.list({ limit: 100, cursor: before })
+        const listed = client.list({ limit: 100, cursor: petCursors.encode(before) })
         const expected = created.toSorted((a, b) => Number(a.id - b.id))
         for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
       }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
