@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { hash as digest } from "node:crypto"
 import { ApiKey } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -55,7 +56,7 @@ const pageStatement = (
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const store: ApiKeyStore = {
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {

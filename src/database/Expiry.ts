@@ -1,6 +1,7 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
+import * as AdminShare from "./AdminShare.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -31,7 +32,9 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
       RETURNING 1`
     return rows.length
   })
-  const deleteAll = deleteBatch.pipe(
+  const share = yield* AdminShare.AdminShare
+  const deleteAll = AdminShare.within(deleteBatch).pipe(
+    Effect.provideService(AdminShare.AdminShare, share),
     Effect.timeout("5 seconds"),
     Effect.repeat({ while: (deleted) => deleted === maxRowsPerStatement }),
     Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause)))

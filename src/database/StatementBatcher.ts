@@ -1,5 +1,3 @@
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
 import * as Outage from "./Outage.ts"
 
@@ -14,9 +12,8 @@ export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
   })
 
 export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Batcher.make({
-      ...options,
-      concurrency: 1,
-      run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(run(items), sql))
-    }))
+  Batcher.make({
+    ...options,
+    concurrency: 1,
+    run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
+  })
