@@ -109,13 +109,13 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       yield* sql`SELECT 1`
     }))
 
-  it.live.each([2, 4, 10])(
+  it.live.each([2, 10])(
     "with %i connections, has free ones while all reads of the admin API wait",
     (maxConnections) =>
       Effect.gen(function*() {
         const { context, sql } = yield* makePool(maxConnections)
         const withinDeadline = yield* Effect.provideService(makeDeadline, AdminShare, Context.get(context, AdminShare))
-        const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(2.2)`)), 14, {
+        const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(1.7)`)), 14, {
           concurrency: 14
         })
         const others = Effect.repeat(Effect.timeout(sql`SELECT 1`, "500 millis"), { times: 20 })

@@ -1,12 +1,8 @@
 import { assert, describe, it, vi } from "@effect/vitest"
-import { Context, Effect, Exit, Layer } from "effect"
-import { SqlClient } from "effect/sql"
 import * as fc from "fast-check"
 import { EventEmitter } from "node:events"
 import type { Socket } from "node:net"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
-import { databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
-import * as Proxy from "../support/Proxy.ts"
 
 /** A socket with Node's idle timer. */
 class FakeSocket extends EventEmitter {
@@ -91,27 +87,4 @@ describe("The sockets of the pool", () => {
       vi.useRealTimers()
     }
   })
-
-  it.live.skipIf(!hasServer).each([1, 2, 10])(
-    "that all fell silent while idle are replaced within six seconds, with %i calls at a time",
-    (calls) =>
-      Effect.gen(function*() {
-        const url = new URL(yield* temporaryDatabaseUrl)
-        const proxy = yield* Proxy.run(Number(url.port))
-        url.port = String(proxy.port)
-        const sql = Context.get(yield* Layer.build(databaseAt(url.href)), SqlClient.SqlClient)
-        yield* Effect.replicateEffect(sql`SELECT pg_sleep(0.3)`, 10, { concurrency: 10 })
-        // Longer than two verdicts: each socket was idle before.
-        yield* Effect.sleep("7 seconds")
-        proxy.muteOpen()
-        const startedAt = performance.now()
-        const call = Effect.exit(Effect.timeout(sql`SELECT 1`, "3 seconds"))
-        const served = Effect.repeat(call, { until: Exit.isSuccess })
-        yield* Effect.replicateEffect(served, calls, { concurrency: calls })
-        assert.isBelow(performance.now() - startedAt, 6_000)
-        const after = yield* Effect.replicateEffect(call, 20, { concurrency: 10 })
-        assert.isTrue(after.every(Exit.isSuccess))
-      }),
-    20_000
-  )
 })

@@ -16,7 +16,14 @@ export type Fault = "slow" | "refusing" | "hanging" | "severed"
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { fault: undefined as Fault | undefined, refused: 0, forwarded: 0, sent: 0, cutAt: Infinity }
+  const state = {
+    fault: undefined as Fault | undefined,
+    refused: 0,
+    forwarded: 0,
+    sent: 0,
+    cutAt: Infinity,
+    muteAt: Infinity
+  }
   const muted = new WeakSet<Socket>()
   const closeAll = () => sockets.forEach((socket) => socket.destroy())
   const server = createServer((client) => {
@@ -41,6 +48,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
     for (const socket of pair) sockets.add(socket.setNoDelay(true).on("error", end).on("close", end))
     client.on("data", (chunk: Buffer) => {
       state.sent++
+      if (state.sent === state.muteAt) muted.add(client)
       if (state.sent === state.cutAt) end()
       else upstream.write(chunk)
     })
@@ -64,6 +72,10 @@ export const run = Effect.fnUntraced(function*(target: number) {
     /** Cuts the connection that sends the packet after `sent` others from now on. */
     cutAfter: (sent: number): void => {
       state.cutAt = state.sent + sent + 1
+    },
+    /** As `cutAfter`, but the connection stays open, and drops all further replies. */
+    muteAfter: (sent: number): void => {
+      state.muteAt = state.sent + sent + 1
     },
     /** Keeps the open connections open, and drops all further replies on them. New connections work. */
     muteOpen: (): void => sockets.forEach((socket) => void muted.add(socket)),
