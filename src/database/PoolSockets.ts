@@ -3,7 +3,8 @@
  *
  * Laws, for any order of opens, traffic, silence and closes:
  * 1. A socket is dead if it has been silent for 3.5 seconds, and either never received a byte or the driver has opened
- *    another socket in this time. The driver opens one to cancel a statement, or when all sockets are in use.
+ *    another socket during the silence. The driver opens one to cancel a statement, or when all sockets are in use. The
+ *    socket is destroyed at most 3.5 seconds after the later of its last traffic and that opening.
  * 2. A dead socket is destroyed, and with it each socket that has been silent for at least as long. So a pool whose
  *    connections died together is found by the first statement, not by one statement for each connection.
  * 3. A socket with traffic after the dead one's last traffic stays open, also if a statement was just sent on it. The
@@ -30,8 +31,8 @@ export const watch = (open: () => Socket, now: () => number = () => performance.
   const sockets = new Map<Socket, Watched>()
   let lastOpenedAt = 0
 
-  const isDead = ({ bytesRead }: Socket): boolean =>
-    bytesRead === 0 || now() - lastOpenedAt < maxSilenceMs + cancelTimeoutMs
+  const isDead = ({ bytesRead }: Socket, { silentSince }: Watched): boolean =>
+    bytesRead === 0 || lastOpenedAt > silentSince
 
   const destroySilentSince = (deadSince: number): void => {
     for (const [socket, { bytes, silentSince }] of sockets) {
@@ -53,7 +54,7 @@ export const watch = (open: () => Socket, now: () => number = () => performance.
       if (watched.bytes !== bytes) Object.assign(watched, { bytes, silentSince: now() - maxSilenceMs })
       setTimeout(() => {
         if (!sockets.has(socket) || bytes !== bytesOf(socket)) return
-        if (isDead(socket)) destroySilentSince(watched.silentSince)
+        if (isDead(socket, watched)) destroySilentSince(watched.silentSince)
         else socket.setTimeout(maxSilenceMs)
       }, cancelTimeoutMs).unref()
     })
