@@ -9,7 +9,7 @@
  *    ROLLBACK that fails ends its session and is no defect.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, Layer, Option, Predicate, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import * as Outage from "./Outage.ts"
@@ -19,14 +19,17 @@ const endReadOnlySession =
   `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
 
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
-  Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
-    (result as PgConnection.Result).command === "COMMIT"
-      ? Effect.void
-      : Effect.fail(
-        new SqlError.SqlError({
-          reason: new SqlError.UnknownError({ cause: new Error("COMMIT rolled back an aborted transaction") })
-        })
-      ))
+  Effect.flatMap(
+    connection.executeRaw("COMMIT", []),
+    (result) =>
+      Predicate.hasProperty(result, "command") && result.command === "COMMIT"
+        ? Effect.void
+        : Effect.fail(
+          new SqlError.SqlError({
+            reason: new SqlError.UnknownError({ cause: new Error("COMMIT rolled back an aborted transaction") })
+          })
+        )
+  )
 
 /** A connection while it is lent. */
 class Lent implements SqlConnection.Connection {
@@ -76,7 +79,7 @@ class Lent implements SqlConnection.Connection {
   }
   executeStream(...[sql, params, transform]: Parameters<SqlConnection.Connection["execute"]>) {
     const rows: Stream.Stream<object, SqlError.SqlError> = this.#connection.stream(sql, params)
-    return transform === undefined ? rows : Stream.mapArray(rows, (some) => transform(some) as typeof some)
+    return transform === undefined ? rows : Stream.flatMap(rows, (row) => Stream.fromIterable(transform([row])))
   }
 }
 

@@ -46,6 +46,7 @@ const step = fc.oneof(
 describe("The sockets of the pool", () => {
   it("are destroyed when dead, with all that were silent for as long, and no others, in any order of events", () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] })
+    let destroyed = 0
     try {
       fc.assert(
         fc.property(fc.array(step, { minLength: 5, maxLength: 40, size: "max" }), (steps) => {
@@ -81,6 +82,7 @@ describe("The sockets of the pool", () => {
               }
             } else sockets[at % Math.max(1, sockets.length)]?.transfer(kind)
           }
+          destroyed += sockets.filter(({ destroyedAt }) => destroyedAt !== undefined).length
           vi.clearAllTimers()
         }),
         { numRuns: 500 }
@@ -88,5 +90,6 @@ describe("The sockets of the pool", () => {
     } finally {
       vi.useRealTimers()
     }
+    assert.isAbove(destroyed, 0)
   })
 })
