@@ -47,12 +47,11 @@ class Lent implements SqlConnection.Connection {
   }
   #query(sql: string, params: ReadonlyArray<unknown>, prepare = true) {
     const result = this.#watch(this.#connection.query(sql, params, prepare))
-    return sql === "ROLLBACK"
-      ? Effect.catch(result, () => {
-        this.isLost = true
-        return Effect.succeed({ rows: [] })
-      })
-      : result
+    if (sql !== "ROLLBACK") return result
+    const lose = Effect.sync(() => {
+      this.isLost = true
+    })
+    return result.pipe(Effect.tapError(() => lose), Effect.orElseSucceed(() => ({ rows: [] })))
   }
   #rows(
     sql: string,
