@@ -4,6 +4,7 @@ import type { Fragment } from "effect/sql/Statement"
 import { hash as digest } from "node:crypto"
 import { ApiKey, type KeyPosition } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -97,7 +98,7 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const store: ApiKeyStore = {
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {

@@ -8,7 +8,7 @@
  *    deadline of the transaction. So nothing of it remains after a rollback, and it never waits for its own connection.
  */
 import { Cause, Context, Effect, type Fiber } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
 import * as Outage from "./Outage.ts"
 
@@ -44,12 +44,4 @@ const make = Effect.fnUntraced(function*<A, B, E>(concurrency: number, { name, r
 /** Two batches run at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E>(options: Options<A, B, E>) => make(2, options)
 
-export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    make<A, B, E | SqlError.SqlError>(1, {
-      ...options,
-      run: (items, isShared) => {
-        const written = run(items, isShared)
-        return isShared ? Outage.leaveReadOnlyServer(written, sql) : written
-      }
-    }))
+export const write = <A, B, E>(options: Options<A, B, E>) => make(1, options)
