@@ -70,8 +70,11 @@ it.live(
           }
           assert.strictEqual(existsSync(file), current !== undefined)
         }
-        await ask(0, "release")
-        await ask(1, "release")
+        for (const index of [0, 1]) await ask(index, "release")
+        // A released lock is free for the other process.
+        for (const index of [0, 1]) {
+          assert.deepStrictEqual([await ask(index, "acquire"), await ask(index, "release")], ["acquired", "released"])
+        }
       })
       yield* Effect.promise(() => fc.assert(run, { numRuns: 12, seed: 1 }))
     }),

@@ -1,5 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { ConfigProvider, Effect, Logger } from "effect"
+import * as EmbeddedImport from "../../src/database/EmbeddedImport.ts"
+import { hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
+import * as Postgres from "../support/Postgres.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 import * as PowerLoss from "./PowerLoss.ts"
 
 const cuts = Number(process.env.CUTS ?? 300)
@@ -25,3 +29,23 @@ it.live.each(["all", "cluster", "directories", "late", "wal"] as const)(
     }),
   300_000
 )
+
+it.live.skipIf(!hasServer)("An import after a power loss has the acknowledged pets", () =>
+  Effect.gen(function*() {
+    const changes = yield* PowerLoss.record()
+    for (const seed of [1, 2, 4]) {
+      const [DATA_DIR, DATABASE_URL] = [yield* temporaryDirectory, yield* temporaryDatabaseUrl]
+      const marks = PowerLoss.cut(changes, seed, DATA_DIR)
+      const pets = marks.filter(({ kind }) => kind === "pet" || kind === "replayable")
+      assert.isNotEmpty(pets)
+      yield* Effect.scoped(EmbeddedImport.run).pipe(
+        Effect.provideService(
+          ConfigProvider.ConfigProvider,
+          ConfigProvider.fromUnknown({ DATA_DIR, DATABASE_URL })
+        ),
+        Effect.provide(Logger.layer([]))
+      )
+      const rows = yield* Postgres.queryOn(DATABASE_URL)((sql) => sql`SELECT name, id::text AS id FROM pets`)
+      for (const { id, value } of pets) assert.deepInclude(rows, { name: id, id: value }, `seed ${seed}`)
+    }
+  }), 300_000)
