@@ -54,7 +54,10 @@ it.live(
             await ask(by, "release")
             held[by] = undefined
           } else if (action === "crash") {
-            await Effect.runPromise(killChild(processes[by]))
+            const child = await start(by)
+            const end = once(child, "exit")
+            child.kill("SIGKILL")
+            await end
             processes[by] = held[by] = undefined
           } else if (current !== undefined) {
             if (action === "delete") rmSync(file)

@@ -26,12 +26,12 @@ const temporaryDirectory = temporaryDirectoryIn(existsSync("/dev/shm") ? "/dev/s
 /** Records the service in a worker. */
 export const record = (broken: Break = "none") =>
   Effect.flatMap(temporaryDirectory, (directory) =>
-    Effect.callback<ReadonlyArray<Change>, Error>((resume) => {
+    Effect.callback<ReadonlyArray<Change>>((resume) => {
       const worker = new Worker(new URL("./RecordedService.ts", import.meta.url), { workerData: { broken, directory } })
       worker.on("message", (result: ReadonlyArray<Change> | string) => {
-        resume(typeof result === "string" ? Effect.fail(new Error(result)) : Effect.succeed(result))
+        resume(typeof result === "string" ? Effect.die(new Error(result)) : Effect.succeed(result))
       })
-      worker.on("error", () => resume(Effect.fail(new Error("The worker failed, see its output"))))
+      worker.on("error", () => resume(Effect.die(new Error("The worker failed, see its output"))))
       return Effect.promise(() => worker.terminate())
     }))
 
