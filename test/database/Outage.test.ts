@@ -79,7 +79,8 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
     Effect.gen(function*() {
       const directory = yield* dataDirectory
       const lost: Array<string> = []
-      const onLost = Layer.succeed(OnDataDirectoryLost, (error) => void lost.push(error.file))
+      const onLost = Layer.succeed(OnDataDirectoryLost, (error) =>
+        void lost.push("file" in error ? error.file : error.reason))
       const path = join(directory, file)
       yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
