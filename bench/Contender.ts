@@ -55,16 +55,17 @@ const decodePackage = Schema.decodeUnknownEffect(
   Schema.fromJsonString(Schema.Struct({ scripts: Schema.Struct({ start: Schema.String }) }))
 )
 
-/** `npm start` of the repository in a directory. Its script replaces the shell by the service. */
-const service = Effect.fnUntraced(function*(cwd: string) {
+/** `npm start` of the repository in a directory, with more flags of Node. Its script replaces the shell by the service. */
+const service = Effect.fnUntraced(function*(cwd: string, flags: ReadonlyArray<string>) {
   const { scripts } = yield* decodePackage(readFileSync(join(cwd, "package.json"), "utf8"))
-  return { program: "/bin/sh", args: ["-c", scripts.start], cwd } satisfies Command
+  const start = scripts.start.replace("exec node", ["exec node", ...flags].join(" "))
+  return { program: "/bin/sh", args: ["-c", start], cwd } satisfies Command
 })
 
 export const repository = pathOf("..")
 
 const commands = {
-  "Petstore": (directory: string) => service(directory),
+  "Petstore": service,
   "Effect": () => node(contender("effect.ts")),
   "Bun": () => bun,
   "Go": () => go,
@@ -94,15 +95,16 @@ export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: 
 
 /**
  * Starts a process and waits for its first response. The scope ends it. `directory` is the repository of the service, by
- * default this one.
+ * default this one, and `flags` are for its Node.
  */
 export const start = Effect.fnUntraced(function*(
   name: Program,
   env: Readonly<Record<string, string>>,
-  directory = repository
+  directory = repository,
+  flags: ReadonlyArray<string> = []
 ) {
   mkdirSync(cache, { recursive: true })
-  const { args, program, ...options }: Command = yield* commands[name](directory)
+  const { args, program, ...options }: Command = yield* commands[name](directory, flags)
   const port = env.PORT ?? String(yield* freePort)
   const address = `http://127.0.0.1:${port}`
   let output = ""

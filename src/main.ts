@@ -9,8 +9,9 @@ import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
-import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
+import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
+import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import { GracefulShutdown } from "./http/PortMiddleware.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
@@ -45,9 +46,11 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   yield* Effect.addFinalizer(() => Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds))))
 }))
 
+const exitWithFailure = (): void => void (process.exitCode = 1)
+
 const reportHang = Effect.andThen(
   Effect.logError("The service did not stop in time. Counts that are not yet written to the database are lost."),
-  Effect.sync(() => void (process.exitCode = 1))
+  Effect.sync(exitWithFailure)
 )
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
@@ -55,14 +58,16 @@ const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide([ApiServer.layer, ManagementServer.layer]),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services),
-  closeWithin(maxServiceClose, reportHang)
+  closeWithin(maxServiceClose, reportHang),
+  Layer.provide(Layer.succeed(WriteBehind.OnLostValues, exitWithFailure))
 )
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
 
 const program = Effect.gen(function*() {
-  const lost = yield* Deferred.make<never, DataDirectoryLost>()
-  const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
+  const failWithLoss = (error: DataDirectoryFailed | DataDirectoryLost) =>
+    void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
   // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
@@ -78,7 +83,8 @@ program.pipe(
   )),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // Exit with 0 after a signal such as SIGTERM, or with 1 if the shutdown hung. After a failure, exit with the code
+    // Exit with 0 after a signal such as SIGTERM, or with 1 if the shutdown hung or
+    // counts were lost. After a failure, exit with the code
     // of the error, by default 1.
     teardown: (exit, onExit) =>
       onExit(

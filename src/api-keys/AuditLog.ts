@@ -1,4 +1,4 @@
-import { Context, DateTime, Effect, identity, Layer, Record } from "effect"
+import { Context, DateTime, Effect, Equal, identity, Layer, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
 import { valuesOf } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -24,20 +24,28 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
+  /** Appends an entry unless one of its key has the same action and `before`. Returns whether it did. */
+  appendOnce(entry: NewEntry): Effect.Effect<boolean, ServiceUnavailable>
   afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
+/** The log of the changes to API keys, and of bans. */
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
+  /** Appends an entry for the end of a ban, unless it has one. `bannedUntil` is in epoch milliseconds. */
+  appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
+  /** Returns the ids of the keys whose ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
+  /** Returns a page of entries, newest first. */
   list(
     selection: AuditSelection
   ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
 }>()("petstore/AuditLog") {
+  /** Keeps the entries in memory. */
   static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
@@ -52,18 +60,26 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
     interval: "500 millis",
     write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()])
   })
+  const makeEntry = Effect.fnUntraced(function*(action: AuditAction, keyId: string, before: Values, after: Values) {
+    const { address, operator } = yield* CurrentOperator
+    return { at: yield* DateTime.now, action, keyId, operator, address, before, after }
+  })
   return AuditLog.of({
-    append: Effect.fnUntraced(function*(action, keyId, before, after) {
-      const { address, operator } = yield* CurrentOperator
-      const entry = { at: yield* DateTime.now, action, keyId, operator, address, before, after }
+    append: Effect.fnUntraced(function*(...change) {
+      const entry = yield* makeEntry(...change)
       yield* store.append([entry])
       yield* store.afterCommit(log(entry))
+    }),
+    appendUnban: Effect.fnUntraced(function*(keyId, bannedUntil) {
+      const before = { bannedUntil: new Date(bannedUntil).toISOString() }
+      const entry = yield* makeEntry("unban", keyId, before, { bannedUntil: null })
+      if (yield* store.appendOnce(entry)) yield* log(entry)
     }),
     recordBan: ({ address, at, keyId, until }) =>
       Effect.suspend(() => {
         const change = { before: { bannedUntil: null }, after: { bannedUntil: new Date(until).toISOString() } }
         const entry = { ...change, at: DateTime.makeUnsafe(at), action: "ban", keyId, operator: null, address } as const
-        pendingBans.set(`${keyId} ${at}`, entry)
+        pendingBans.add(`${keyId} ${at}`, entry)
         return log(entry)
       }),
     bannedSince: (since) =>
@@ -88,6 +104,14 @@ export const memoryStore = Effect.sync((): AuditStore => {
     append: (added) =>
       Effect.sync(() => {
         for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })
+      }),
+    appendOnce: (added) =>
+      Effect.sync(() => {
+        const isStored = entries.some(({ action, before, keyId }) =>
+          action === added.action && keyId === added.keyId && Equal.equals(before, added.before)
+        )
+        if (!isStored) entries.push({ ...added, id: entries.length + 1 })
+        return !isStored
       }),
     bannedSince: (since) =>
       Effect.sync(() =>

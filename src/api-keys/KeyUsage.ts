@@ -1,8 +1,9 @@
-import { Clock, Context, DateTime, Effect, Layer, Random } from "effect"
+import { Clock, Context, DateTime, Effect, Latch, Layer, Random, Schedule } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
+import { makeCountFailure } from "../observability/MetricConstructors.ts"
 
 interface KeyCounts extends UsageCounts {
   readonly keyId: string
@@ -29,7 +30,7 @@ export const resolutions = {
 export interface UsageStore {
   /** Writes a batch of this process once, however often it is called. */
   add(batch: Batch): Effect.Effect<void, unknown>
-  /** Adds written counts to the totals that `top` reads. Returns after some 100 ms, and goes on at the next call. */
+  /** Adds written counts to the totals that `top` reads. Returns after some 100 ms; the next call goes on. */
   readonly addUp: Effect.Effect<void, unknown>
   read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
   /** The totals of the hour or day that starts at `since`, with the `pending` counts added. */
@@ -39,12 +40,16 @@ export interface UsageStore {
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
+/** Counts the requests of each API key, by minute and by hour. */
 export class KeyUsage extends Context.Service<KeyUsage, {
+  /** Counts one request at `atMs`, in epoch milliseconds. */
   count(keyId: string, kind: UsageKind, atMs: number): void
   /** Returns stored and pending counts. The pending counts of other processes are missing. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Returns the keys with the most requests, highest first. */
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {
+  /** Keeps the counts in memory. */
   static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
@@ -52,8 +57,6 @@ export const startOf = (atMs: number, seconds: number): number => atMs - atMs % 
 
 /** At most this many counts are open, and as many again sealed. Each key in use adds one count a minute. */
 const maxCounts = 50_000
-
-export const flushMs = 2_000
 
 /** Limits the time of one write, and how long its serialization blocks the event loop. */
 const countsPerBatch = 1_000
@@ -65,12 +68,35 @@ const maxSealDelayMs = 30_000
 const maxRankedPending = 1_000
 
 /**
- * Counts requests by key and minute. The counts of a minute are open until it has ended, then sealed into batches. A
- * batch is written every 2 seconds until a write succeeds.
+ * Counts requests by key and minute. It keeps these laws:
+ *
+ * 1. A count is open until its minute has ended, then in one batch, and stored once the batch is written.
+ * 2. A batch does not change, and its retry has no effect if an earlier attempt was committed. So each count is stored
+ *    once, unless it is dropped (law 3).
+ * 3. At most `maxCounts` counts are open, and as many in batches, without those of a running write. The oldest batches
+ *    beyond that are dropped.
+ * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So
+ *    the batches that wait are full, and a process with few keys drops nothing for days.
+ * 5. When the scope closes, all counts are sealed and written.
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
+  const countFailure = yield* makeCountFailure("add_up_key_usage")
+  const addUp = Effect.catchCause(
+    store.addUp,
+    (cause) => Effect.andThen(countFailure, Effect.logWarning("Usage cannot be added up", cause))
+  )
+  const sealed = yield* WriteBehind.make<number, Batch>({
+    table: "key_usage",
+    interval: "2 seconds",
+    maxPending: maxCounts / countsPerBatch,
+    // Adds up before the next read, so that `top` does not miss counts that were pending before.
+    write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), addUp)
+  })
+  yield* Effect.forkScoped(Effect.repeat(addUp, Schedule.spaced("10 seconds")))
+
   const open = new Map<string, MinuteCounts>()
+  const hasOpen = yield* Latch.make()
   let sealedCounts = 0
   const sealBefore = (minute: number): void => {
     const counts: Array<MinuteCounts> = []
@@ -82,25 +108,21 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     counts.sort((a, b) => a.minute - b.minute || compareText(partOf(a.keyId), partOf(b.keyId)))
     for (let i = 0; i < counts.length; i += countsPerBatch) {
       const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
-      sealed.set(batch.number, batch)
+      sealed.add(batch.number, batch)
       sealedCounts += batch.counts.length
     }
   }
-
-  const sealed = yield* WriteBehind.make<number, Batch>({
-    table: "key_usage",
-    interval: flushMs,
-    maxPending: maxCounts / countsPerBatch,
-    maxValuesPerWrite: 1,
-    write: (batches) => Effect.forEach(batches.values(), store.add, { discard: true }),
-    beforeFlush: (isLast) =>
-      Effect.map(Clock.currentTimeMillis, (now) => {
-        // In an outage of the database, leave the counts open, so that batches become full before they are sealed.
-        if (isLast) sealBefore(Infinity)
-        else if (sealed.values().length === 0) sealBefore(startOf(now - sealDelayMs, resolutions.minutes.seconds))
-      }),
-    afterFlush: { task: "add_up_key_usage", run: store.addUp }
+  const sealFinished = Effect.gen(function*() {
+    yield* hasOpen.await
+    const minuteMs = resolutions.minutes.seconds * 1_000
+    const untilSeal = minuteMs - ((yield* Clock.currentTimeMillis) - sealDelayMs) % minuteMs
+    yield* Effect.sleep(untilSeal)
+    if (sealed.size() === 0) sealBefore(startOf((yield* Clock.currentTimeMillis) - sealDelayMs, minuteMs / 1_000))
+    if (open.size === 0) hasOpen.closeUnsafe()
   })
+  yield* Effect.forkScoped(Effect.forever(sealFinished))
+  // Finalizers run in reverse order, so the last flush of `sealed` writes the minute that has not ended.
+  yield* Effect.addFinalizer(() => Effect.sync(() => sealBefore(Infinity)))
 
   const pending = (): ReadonlyArray<MinuteCounts> => [
     ...sealed.values().flatMap(({ counts }) => counts),
@@ -112,6 +134,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       const minute = startOf(atMs, resolutions.minutes.seconds)
       const name = `${minute} ${keyId}`
       const older = open.get(name)
+      if (older === undefined) hasOpen.openUnsafe()
       open.set(name, { keyId, minute, ...addUsage(older ?? noUsage, { ...noUsage, [kind]: 1 }) })
       if (open.size >= maxCounts) sealBefore(Infinity)
     },

@@ -2,6 +2,7 @@ import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../api/Audit.ts"
 import { Settings } from "../config/Settings.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -32,16 +33,25 @@ const pageStatement = (
 
 const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
+  const insert = (entries: ReadonlyArray<object>, condition = sql`true`) =>
+    sql`
+      INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
+      SELECT at, action, "keyId", operator, address, before, after
+      FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
+        at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
+      ) WHERE ${condition} RETURNING 1`
+  const isNew = sql`NOT EXISTS (
+    SELECT FROM audit_log l WHERE l.key_id = t."keyId" AND l.action = t.action AND l.before = t.before)`
   const store: AuditLog.AuditStore = {
     afterCommit: sql.afterCommit,
-    append: (entries) =>
-      sql`
-        INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
-        SELECT at, action, "keyId", operator, address, before, after
-        FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
-          at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, Outage.toServiceUnavailable),
+    append: (entries) => insert(entries).pipe(Effect.asVoid, Outage.toServiceUnavailable),
+    appendOnce: (entry) =>
+      sql.withTransaction(Effect.gen(function*() {
+        // Lock the key first: the second of two concurrent calls then sees the entry of the first.
+        yield* sql`SELECT FROM api_keys WHERE id = ${entry.keyId} FOR NO KEY UPDATE`
+        return (yield* insert([entry], isNew)).length > 0
+      })).pipe(withinDeadline),
     bannedSince: (since) => {
       const bans = sql`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log

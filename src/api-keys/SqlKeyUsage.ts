@@ -3,8 +3,8 @@ import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { KeyTotals } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
-import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
@@ -18,9 +18,8 @@ const UsageRow = Schema.Struct({
 /** Limits the rows that one statement adds up: `maxKeysPerRow` × `rowsPerAddUp` × 2 totals. */
 const maxKeysPerRow = 100
 const rowsPerAddUp = 100
+/** A call begins statements for this long. With a call every 10 seconds, that is about 1 % of a core. */
 const addUpMs = 100
-/** A call pauses this many times as long as the last one took, so calls take at most 1.4 % of a core. */
-const addUpPauses = 75
 /** Without rows of its own, a process looks this often for rows that a process which has exited left. */
 const sweepMs = 60_000
 
@@ -48,7 +47,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
 
 export const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const { days, hours, minutes } = KeyUsage.resolutions
   const process = randomUUID()
   const counts = sql.literal("u.allowed, u.rejected, u.banned")
@@ -64,7 +63,7 @@ export const makeStore = Effect.gen(function*() {
 
   let position = ""
   let hasRest = true
-  let [sweepAt, skippedCalls] = [0, 0]
+  let sweepAt = 0
   /**
    * Adds up the rows of the next parts. Rows of all processes and of several minutes become one update of a total.
    * `SKIP LOCKED` lets processes add up different rows at once, and `ORDER BY` makes them lock totals in the same
@@ -113,10 +112,9 @@ export const makeStore = Effect.gen(function*() {
       })),
     addUp: Effect.gen(function*() {
       const now = yield* Clock.currentTimeMillis
-      if (--skippedCalls > 0 || !hasRest && now < sweepAt) return
+      if (!hasRest && now < sweepAt) return
       const startedAt = performance.now()
       yield* Effect.repeat(addUpRows, { while: () => hasRest && performance.now() - startedAt < addUpMs })
-      skippedCalls = (performance.now() - startedAt) * addUpPauses / KeyUsage.flushMs
       sweepAt = now + sweepMs
     }),
     // Rows that are not added up yet count for their hour, too. `key_usage` has counts of the previous version.

@@ -33,8 +33,20 @@ export const findSecret = (text: string): string | undefined => new RegExp(`${ke
 
 const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 
+/** Secrets that an operator chose. Shorter ones are not redacted: they would hide ordinary words. */
+const chosenSecrets = new Set<string>()
+const minChosenLength = 16
+
+/** From now on, `redactSecrets` of this process redacts `secret` too. */
+export const redactAlso = (secret: string): void => {
+  if (secret.length >= minChosenLength) chosenSecrets.add(secret)
+}
+
 /** Redacts secrets, even if percent-encoded several times: `%5F`, `%255F` and `%25255F` are all `_`. */
 export const redactSecrets = (text: string): string => {
   const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
-  return decoded.search(anySecret) < 0 ? text : decoded.replaceAll(anySecret, "$1…")
+  let redacted = decoded
+  for (const secret of chosenSecrets) redacted = redacted.replaceAll(secret, "…")
+  redacted = redacted.replaceAll(anySecret, "$1…")
+  return redacted === decoded ? text : redacted
 }

@@ -1,4 +1,4 @@
-import { Clock, Config, Console, Context, Data, Effect, Layer, Stream } from "effect"
+import { Clock, Config, Console, Context, Data, Effect, Layer, Schedule, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { Settings } from "../config/Settings.ts"
 import * as Database from "./Database.ts"
@@ -25,15 +25,30 @@ const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
 const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): string =>
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
+/**
+ * Any client can be a service, because `application_name` is a setting. Without the role `pg_read_all_stats`,
+ * `backend_type` is null for the sessions of other roles, and `usename` is null for processes of the server.
+ */
+const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
+  // A transaction sees the activity at its first read, unless it clears this snapshot.
+  yield* to`SELECT pg_stat_clear_snapshot()`
+  const [{ names } = { names: null }] = yield* to<{ readonly names: string | null }>`
+    SELECT string_agg(DISTINCT coalesce(nullif(application_name, ''), 'unnamed'), ', ') AS names
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename IS NOT NULL
+      AND coalesce(backend_type, 'client backend') = 'client backend'`
+  yield* rejectUnless(
+    names === null,
+    `DATABASE_URL: other clients are connected to the database: ${names}. Stop the service, and end their sessions.`
+  )
+})
+
 /** The migrations of a process that starts during the import wait until this transaction ends. */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
   // The role may have a statement timeout (docs/database.md suggests one behind PgBouncer), but imports may take long.
   yield* to`SET LOCAL statement_timeout = 0`
   yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
-  const others = yield* to`
-    SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-      AND application_name = current_setting('application_name')`
-  yield* rejectUnless(others.length === 0, "DATABASE_URL: another process of the service is connected. Stop it first.")
+  // A session that a client has just closed can be visible for some milliseconds.
+  yield* Effect.retry(rejectOtherClients(to), { schedule: Schedule.spaced("100 millis"), times: 10 })
   const found = describeCounts(yield* countRows(to))
   yield* rejectUnless(found === "", `DATABASE_URL: the database is not empty: ${found}. Drop and create it again.`)
 })

@@ -1,19 +1,37 @@
-import { type Duration, Effect, Schedule, Semaphore } from "effect"
+/**
+ * A write-behind buffer: collects values by key, and writes them in the background, `interval` after the first of
+ * them, and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the end of its scope:
+ *
+ * 1. A value is pending until the write that has it succeeds. So no value is lost, and none is written again after a
+ *    success.
+ * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
+ * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the database had
+ *    committed it nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
+ *    replaces.
+ * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
+ *    logged.
+ * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
+ *    lost: they are logged, and `OnLostValues` runs.
+ * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
+ */
+import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 
-/**
- * A write-behind buffer. Collects values by key, and writes them in the background every `interval` and when the scope
- * closes. If a write fails, its values stay pending and are combined with newer values of their keys. `maxValuesPerWrite`
- * limits how long the serialization of one write blocks the event loop.
- */
+/** Limits how long the serialization of one write blocks the event loop. */
+const maxValuesPerWrite = 1_000
+
+const writeTimeout = "5 seconds"
+
+/** Runs when a last write fails, so that the process can exit with 1. */
+export const OnLostValues = Context.Reference<() => void>("petstore/WriteBehind/OnLostValues", {
+  defaultValue: () => () => {}
+})
+
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
   maxPending = Infinity,
-  maxValuesPerWrite = 1_000,
-  beforeFlush = () => Effect.void,
-  afterFlush,
   combine = (_, newer) => newer,
   table,
   write
@@ -23,67 +41,91 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly maxPending?: number
-  readonly maxValuesPerWrite?: number
-  /** Runs before each flush. It can set values that this flush writes. */
-  readonly beforeFlush?: (isLast: boolean) => Effect.Effect<void>
-  /** Runs after each periodic flush, before a read that waits, and not when the scope closes. */
-  readonly afterFlush?: Readonly<{ task: string; run: Effect.Effect<void, unknown> }>
 }) {
   const warning = `Values for the table ${table} cannot be written`
   const countFailure = yield* makeCountFailure(`write_${table}`)
   const withinDeadline = yield* Deadline.make()
+  /** The values that the running flush has taken and not yet written. */
+  let taken: Array<readonly [K, A]> = []
   let pending = new Map<K, A>()
+  const hasPending = yield* Latch.make()
   let evicted = 0
+
   const add = (key: K, value: A): void => {
     const older = pending.get(key)
     pending.set(key, older === undefined ? value : combine(older, value))
+    hasPending.openUnsafe()
   }
+  const evict = (): void => {
+    const { size } = pending
+    evictOldest(pending, maxPending)
+    evicted += size - pending.size
+  }
+  const take = Effect.sync(() => {
+    taken = [...pending]
+    pending = new Map()
+  })
+  /** Makes the values that were not written pending again, before the newer values of their keys. */
+  const giveBack = Effect.sync(() => {
+    const newer = pending
+    pending = new Map(taken)
+    taken = []
+    newer.forEach((value, key) => add(key, value))
+    evict()
+  })
   const reportEvicted = Effect.suspend(() => {
     if (evicted === 0) return Effect.void
     const report = Effect.logWarning(`${warning}: ${evicted} values were dropped because too many were pending`)
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. When the scope closes, the last flush waits for a running one. If the running flush were
-  // interrupted, its statement could still commit, and the last flush would write the same values again.
+
+  const writeNext = Effect.suspend(() => {
+    const values = taken.slice(0, maxValuesPerWrite)
+    const written = Effect.onExit(Effect.suspend(() => write(new Map(values))), (exit) =>
+      Effect.sync(() => {
+        if (Exit.isSuccess(exit)) taken.splice(0, values.length)
+      }))
+    // `timeout` waits for the end of the interrupted write.
+    return Effect.timeout(written, writeTimeout)
+  })
+  const writeTaken = Effect.whileLoop({ while: () => taken.length > 0, body: () => writeNext, step: () => {} }).pipe(
+    Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause)))
+  )
   const lock = yield* Semaphore.make(1)
-  const flushAll = Effect.suspend(() => {
-    const rest = [...pending]
-    pending = new Map()
-    return Effect.whileLoop({
-      while: () => rest.length > 0,
-      body: () => {
-        const values = rest.splice(0, maxValuesPerWrite)
-        const written = Effect.suspend(() => write(new Map(values)))
-        return Effect.onError(Effect.timeout(written, "5 seconds"), () =>
-          Effect.sync(() => {
-            const newer = pending
-            pending = new Map([...values, ...rest])
-            newer.forEach((value, key) => add(key, value))
-          }))
-      },
-      step: () => {}
-    }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
-  }).pipe(Effect.andThen(reportEvicted))
-  const countTaskFailure = yield* makeCountFailure(afterFlush?.task ?? `write_${table}`)
-  const after = (afterFlush?.run ?? Effect.void).pipe(
-    Effect.catchCause((cause) =>
-      Effect.andThen(countTaskFailure, Effect.logWarning(`Values of the table ${table} cannot be added up`, cause))
+  // Uninterruptible, so that only its timeout ends a write: after an interruption, its statement could still commit.
+  const flush = take.pipe(
+    Effect.andThen(writeTaken),
+    Effect.andThen(giveBack),
+    Effect.andThen(reportEvicted),
+    lock.withPermit,
+    Effect.uninterruptible
+  )
+  const flushPending = Effect.gen(function*() {
+    yield* hasPending.await
+    yield* Effect.sleep(interval)
+    hasPending.closeUnsafe()
+    yield* flush
+    if (pending.size > 0) hasPending.openUnsafe()
+  })
+  yield* Effect.forkScoped(Effect.forever(flushPending))
+  const reportLost = Effect.suspend(() =>
+    pending.size === 0 ? Effect.void : Effect.andThen(
+      Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),
+      Effect.flatMap(OnLostValues, Effect.sync)
     )
   )
-  const flush = lock.withPermit(beforeFlush(false).pipe(Effect.andThen(flushAll), Effect.andThen(after)))
-  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
   // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
-  yield* Effect.addFinalizer(() => lock.withPermit(Effect.andThen(beforeFlush(true), flushAll)))
+  yield* Effect.addFinalizer(() => Effect.andThen(flush, reportLost))
   return {
-    set: (key: K, value: A): void => {
+    add: (key: K, value: A): void => {
       add(key, value)
-      const { size } = pending
-      evictOldest(pending, maxPending)
-      evicted += size - pending.size
+      evict()
     },
     /** Runs `read` while no flush runs, so each value is in the table or pending. The timeout includes waiting. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
+    /** The number of keys that are pending, with those of a running flush. */
+    size: (): number => pending.size + taken.length,
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]
   }

@@ -24,9 +24,11 @@ const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
  */
 const redactPath = (url: string): string | undefined => {
   // Remove the origin of an absolute URL, because it may contain `user:password@`.
-  const [path = ""] = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "").split(/[?;#]/, 1)
+  const target = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "")
+  // Redact before the cut, which could leave a part of a secret.
+  const [path = ""] = redactSecrets(target).split(/[?;#]/, 1)
   if (!path.startsWith("/")) return undefined
-  const redacted = redactSecrets(path).replaceAll(
+  const redacted = path.replaceAll(
     /[^!-~…]/g,
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`
   )

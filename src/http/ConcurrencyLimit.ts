@@ -1,9 +1,19 @@
+/**
+ * Limits how many operations run at once, to bound memory.
+ *
+ * Laws, whatever operations fail, die, hang or are interrupted, at whatever step:
+ * - At most `maxRunning` operations run at once.
+ * - An operation that ends, for whatever reason, gives its slot back exactly once. An operation that never got a slot
+ *   gives none back.
+ * - An operation waits for a slot for at most one second, and then fails with `ServiceUnavailable` without having run.
+ * - The gauge of queued requests is the number of operations that wait.
+ */
 import { Effect, Layer, Metric, Option, Scope, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
 import { gauge } from "../observability/MetricConstructors.ts"
 
-const maxRunning = 2_500
+export const maxOperations = 2_500
 
 const maxWait = "1 second"
 
@@ -11,8 +21,8 @@ const queued = gauge("http_server_requests_queued", "Requests waiting for a slot
 
 const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
 
-/** Returns a function that limits how many operations run at once, to bound memory. */
-export const make = Effect.gen(function*() {
+/** Returns a function that runs operations in slots. */
+export const make = Effect.fnUntraced(function*(maxRunning: number) {
   yield* Metric.update(queued, 0)
   const slots = yield* Semaphore.make(maxRunning)
   const waitForSlot = Effect.acquireUseRelease(
@@ -33,5 +43,5 @@ export const make = Effect.gen(function*() {
 /** Runs after `RequestBody`, so slow uploads occupy no slots. */
 export const layer = Layer.effect(
   ConcurrencyLimit,
-  Effect.map(make, (limit) => ConcurrencyLimit.of((httpEffect) => limit(httpEffect)))
+  Effect.map(make(maxOperations), (limit) => ConcurrencyLimit.of((httpEffect) => limit(httpEffect)))
 )

@@ -3,7 +3,7 @@
  * and passes responses to `hooks.finish`. Hot path: avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Headers, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
@@ -35,9 +35,14 @@ export class GracefulShutdown
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Copies `response` with new headers. Hot path: `HttpServerResponse.setHeaders` copies twice (docs/performance.md). */
-export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
-  Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
+/**
+ * Copies `response` with `headers` instead of its own; takes over the record. Hot path: `HttpServerResponse.setHeaders`
+ * copies the headers twice, for 9 % more bytes of a get (docs/performance.md).
+ */
+export const withHeaders = (response: Response, headers: Record<string, string>): Response =>
+  Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
+    headers: Headers.fromRecordUnsafe(headers)
+  })
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")

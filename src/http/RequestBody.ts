@@ -2,8 +2,9 @@ import { Effect, Layer, Result } from "effect"
 import { type Headers, HttpServerRequest } from "effect/http"
 import * as Errors from "../api/Errors.ts"
 import { RequestBody } from "../api/OperationMiddleware.ts"
+import { type BodySource, isBodySource } from "../node-server/BodyState.ts"
 import { bodyErrorOf } from "../node-server/NodeErrors.ts"
-import { hasUnknownExpectation, isNodeRequest, type NodeRequest } from "./RequestHead.ts"
+import { hasUnknownExpectation } from "./RequestHead.ts"
 
 /** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */
 const maxLevels = 1_000
@@ -90,30 +91,20 @@ const expectedOfNames = (text: string): string | undefined => {
   return undefined
 }
 
-const noBytes = new Uint8Array()
-
 /**
  * Hot path: avoids `HttpServerRequest.arrayBuffer`, whose cache, stream and fiber take 20 µs of a create
- * (docs/performance.md). For requests with `Expect`, `read` calls `arrayBuffer`, which sends 100 Continue.
+ * (docs/performance.md). In-process tests have no `BodySource`.
  */
-const readNodeRequest = (source: NodeRequest) =>
-  Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) => {
-    let body: Uint8Array = noBytes
-    source.on("data", (chunk: Uint8Array) => {
-      // Discard chunks over the limit until the 413 closes the connection.
-      if (body.length > Errors.requestLimits.bodyBytes) return
-      // This copy is rare, because `OrderedServer` joins chunks. `Buffer.concat` needs Node types, which the client
-      // package does not have.
-      body = body.length === 0 ? chunk : Uint8Array.from([...body, ...chunk])
-      if (body.length > Errors.requestLimits.bodyBytes) resume(Effect.fail(new Errors.PayloadTooLarge()))
-    })
-    source.on("end", () => resume(Effect.succeed(body)))
-    source.on("error", (cause) => resume(Effect.fail(bodyErrorOf(cause))))
-  })
+const readSource = (source: BodySource) =>
+  Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) =>
+    source.whenRead((body) =>
+      resume(body._tag === "Whole" ? Effect.succeed(body.bytes) : Effect.fail(bodyErrorOf(body.fault)))
+    )
+  )
 
 const read = (request: HttpServerRequest.HttpServerRequest) =>
-  isNodeRequest(request.source) && request.headers.expect === undefined
-    ? readNodeRequest(request.source)
+  isBodySource(request.source)
+    ? readSource(request.source)
     : Effect.mapBoth(request.arrayBuffer, {
       onFailure: ({ reason }) =>
         reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"

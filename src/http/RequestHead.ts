@@ -21,9 +21,6 @@ export interface NodeRequest {
   readonly rawHeaders: ReadonlyArray<string>
   readonly httpVersion: string
   readonly url: string
-  on(event: "data", listener: (chunk: Uint8Array) => void): unknown
-  on(event: "end", listener: () => void): unknown
-  on(event: "error", listener: (error: unknown) => void): unknown
 }
 
 export const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")

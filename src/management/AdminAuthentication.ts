@@ -6,6 +6,7 @@ import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
+import { redactAlso } from "../api/Secrets.ts"
 import { Settings } from "../config/Settings.ts"
 import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
@@ -35,6 +36,7 @@ export const layer = Layer.effect(
     const limiter = yield* RateLimiter
     const admin = { name: "admin", mayChange: true, token: (yield* AdminToken).token }
     const tokens = [admin, ...yield* Settings.adminTokens.config]
+    for (const { token } of tokens) redactAlso(Redacted.value(token))
     const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 
     /** Logs only the first failure of a client address in each minute. */

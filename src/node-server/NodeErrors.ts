@@ -47,6 +47,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "A chunk extension is over 16 KiB. Send no chunk extensions." })
+    case "ERR_BODY_TOO_LARGE":
+      return new Errors.PayloadTooLarge()
     case "ERR_TOO_MANY_CHUNKS":
       return new Errors.PayloadTooLarge({ message: "The body came in over 4,096 chunks or packets. Send larger ones." })
     case "ERR_HTTP_REQUEST_TIMEOUT":

@@ -3,7 +3,20 @@
  * memory across connections, and responds to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { ByteSize, Clock, Context, Data, Effect, ErrorReporter, Layer, Metric, References, Scope } from "effect"
+import {
+  ByteSize,
+  Cause,
+  Clock,
+  Context,
+  Data,
+  Effect,
+  ErrorReporter,
+  FiberSet,
+  Layer,
+  Metric,
+  References,
+  Scope
+} from "effect"
 import { HttpIncomingMessage, HttpServer, UrlParams } from "effect/http"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
@@ -21,8 +34,20 @@ export interface Address {
   readonly reusePort?: Setting<boolean>
 }
 
+/** The bounds of what a connection can hold (SECURITY.md). */
+const limits = {
+  bodyBytes: requestLimits.bodyBytes,
+  bodyChunks: 4_096,
+  requestMs: 60_000,
+  readMs: 60_000,
+  unreadBytes: 64 * 1024 * 1024
+}
+
 const makeNodeServer = Effect.gen(function*() {
+  const run = yield* FiberSet.makeRuntime()
   const server = new OrderedServer({
+    limits,
+    onDefect: (defect) => void run(Effect.logError("A connection failed", Cause.die(defect))),
     maxHeaderSize: requestLimits.headBytes,
     headersTimeout: 10_000,
     requestTimeout: 30_000,
@@ -33,8 +58,6 @@ const makeNodeServer = Effect.gen(function*() {
   })
   // Node silently drops headers over this maximum. One extra lets `headError` see the excess.
   server.maxHeadersCount = requestLimits.headerFields + 1
-  // Close connections that are idle for a minute during a request. Between requests, `keepAliveTimeout` applies.
-  server.setTimeout(60_000)
   return server
 })
 

@@ -42,7 +42,7 @@ const make = Effect.gen(function*() {
     write: save
   })
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
-  return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
+  return RateLimiter.make(callers, yield* Clock.Clock, changed.add)
 })
 
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)

@@ -3,24 +3,37 @@
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
- * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
+ * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets
+ * this backoff; an operator who lifts a ban does not.
  */
 import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
 
+/** The state of a limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
+  /** The name of the window. */
   readonly name: "minute" | "day"
+  /** Requests per window. */
   readonly limit: number
+  /** The length of the window. */
   readonly seconds: number
+  /** The requests that remain in the window. */
   readonly remaining: number
+  /** When the window ends. */
   readonly resetAt: number
 }
 
+/** Whether a request is allowed. Times are in epoch milliseconds. */
 export interface Decision {
+  /** Whether the request is within the limits. */
   readonly allowed: boolean
+  /** The end of the ban, if the caller is banned. */
   readonly bannedUntil: number | undefined
+  /** Whether this request began the ban. */
   readonly banBegan: boolean
+  /** When the request was counted. */
   readonly decidedAt: number
+  /** The limits after this request. */
   readonly windows: readonly [minute: Window, day: Window]
 }
 
@@ -73,8 +86,12 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** Lifts the ban, resets the backoff and clears the rejections that count towards the next ban. */
-export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
+/** Ends the ban and clears the rejections that count towards the next one. The backoff stays. */
+export const unban = ({ ban, day, minute }: State, now: number): State => ({
+  minute,
+  day,
+  ban: ban && { seconds: ban.seconds, until: Math.min(ban.until, now) }
+})
 
 /** Corrects the state after the clock was set back: no window or ban may last longer than its full length from now. */
 export const clamp = (state: State, now: number): State => {

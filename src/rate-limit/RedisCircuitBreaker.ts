@@ -1,6 +1,12 @@
 /**
- * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout, a lost connection or a
- * server error opens the breaker. Then all commands fail at once, even those in flight, until a probe succeeds.
+ * Sends commands to Redis with a timeout, behind one circuit breaker per master.
+ *
+ * - Each command ends exactly once, by `onReply` or `onFailure`, within the timeout. A later reply changes nothing.
+ * - A timeout, a lost connection or a server error opens the breaker of that master, and fails its commands in flight
+ *   in the same turn. An error in one command does not open it.
+ * - While a breaker is open, its master gets one probe at a time and no command. A reply in time closes it.
+ * - What a callback or the client throws fails that command alone, and is logged.
+ * - When the scope closes, commands in flight fail. From then on, nothing is sent.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
@@ -80,7 +86,19 @@ export const make = Effect.gen(function*() {
       return Effect.logInfo("Requests are counted in Redis")
     })
 
+  /** Callbacks run outside of fibers, where an exception would end the process. Returns whether `run` succeeded. */
+  const attempt = (run: () => void): boolean => {
+    try {
+      run()
+      return true
+    } catch (defect) {
+      fork(Effect.logError("A reply from Redis could not be used", Cause.die(defect)))
+      return false
+    }
+  }
+
   const inFlight = new Set<InFlight>()
+  let isClosed = false
   const hasWork = yield* Latch.make()
   let ticks = 0
   let probes = 0
@@ -99,7 +117,7 @@ export const make = Effect.gen(function*() {
     }).pipe(Effect.retry(Schedule.spaced(probeInterval)), Effect.andThen(setUp(server)))
 
   const setDown = (server: string, caller: Caller, cause: unknown): void => {
-    if (down.has(server)) return
+    if (isClosed || down.has(server)) return
     down.add(server)
     // Fail the commands in flight too: a late reply would overwrite counts that this process has made in memory.
     for (const command of inFlight) if (command.server === server) fail(command, cause)
@@ -113,7 +131,7 @@ export const make = Effect.gen(function*() {
   }
   const fail = (command: InFlight, cause: unknown): void => {
     if (!settle(command)) return
-    command.onFailure()
+    attempt(command.onFailure)
     if (!isCommandError(cause)) setDown(command.server, command.caller, cause)
   }
   const tick = Effect.sync(() => {
@@ -134,26 +152,41 @@ export const make = Effect.gen(function*() {
     Effect.andThen(recover(unnamedServer, probeCaller))
   )
   const first = yield* Effect.forkScoped(connected)
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      isClosed = true
+      for (const command of inFlight) fail(command, new Error("The service stops"))
+    })
+  )
   // At startup, wait up to one second for Redis, so that even the first requests are counted there.
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
+  const run = (caller: Caller, command: Command): Promise<Reply> => {
+    try {
+      return client.run(caller, command)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
   return {
+    attempt,
     isUp: (): boolean => down.size === 0,
-    /** Calls `onFailure` if Redis is down or the command fails. Redis may have run the command, or may run it later. */
+    /**
+     * Calls `onFailure` if Redis is down, the command fails, or `onReply` throws. Redis may have run the command,
+     * or may run it later.
+     */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
-      if (down.has(server)) return onFailure()
+      if (isClosed || down.has(server)) return void attempt(onFailure)
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
       hasWork.openUnsafe()
-      client.run(caller, command)
-        .then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
-        // Without this handler, an exception in `onReply` would be an unhandled rejection, which ends the process.
-        .catch((defect: unknown) => {
-          const report = Effect.logError("A reply from Redis could not be used", Cause.die(defect))
-          fork(Effect.andThen(report, Effect.sync(onFailure)))
-        })
+      const receive = (reply: Reply): void => {
+        if (settle(sent) && !attempt(() => onReply(reply))) attempt(onFailure)
+      }
+      void run(caller, command).then(receive, (error: unknown) => fail(sent, error))
     }
   }
 })

@@ -1,8 +1,13 @@
 /**
  * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
  * the last counts that Redis returned. These local counts are never merged into Redis.
+ *
+ * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
+ * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
+ * - The calls of one caller are decided in their order. One command has calls of one caller with the same limits.
+ * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
-import { Clock, Context, Effect, Layer, Tracer } from "effect"
+import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
 import { counter, startAtZero } from "../observability/MetricConstructors.ts"
 import * as Policy from "./Policy.ts"
@@ -17,7 +22,7 @@ const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limi
 
 interface Call {
   readonly verb: "charge" | "peek"
-  readonly resume: (decision: Policy.Decision) => void
+  readonly resume: (decision: Exit.Exit<Policy.Decision>) => void
 }
 
 /**
@@ -48,11 +53,17 @@ const make = Effect.gen(function*() {
       return charged.decision
     })
     callers.set(caller, next)
-    for (const [index, decision] of decisions.entries()) calls[index]?.resume(decision)
+    for (const [index, { resume }] of calls.entries()) {
+      const decision = decisions[index]
+      if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
+    }
   }
   const decideLocally = (batch: Batch): void => {
     localDecisions.updateUnsafe(countCharges(batch), context)
-    decide(batch, callers.get(batch.caller), clock.currentTimeMillisUnsafe())
+    const now = clock.currentTimeMillisUnsafe()
+    if (requests.attempt(() => decide(batch, callers.get(batch.caller), now))) return
+    const failure = Exit.die(new Error("The rate limit could not be decided"))
+    for (const { resume } of batch.calls) requests.attempt(() => resume(failure))
   }
   const send = (batch: Batch): void => {
     const charges = countCharges(batch)
@@ -85,9 +96,7 @@ const make = Effect.gen(function*() {
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
     // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
-    const decision = Effect.callback<Policy.Decision>((resume) =>
-      add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
-    )
+    const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, { verb, resume }))
     return Effect.withFiber((fiber) =>
       Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
         ? decision

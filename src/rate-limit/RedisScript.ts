@@ -68,12 +68,12 @@ local function add(count)
   if now >= state[count + 1] then state[count], state[count + 1] = 0, now + seconds_of[count] * 1000 end
   state[count] = state[count] + 1
 end
-local function ban(seconds)
+local function set_ban(seconds, ends)
   state[rejections], state[rejections + 1] = 0, 0
-  state[ban_seconds], state[ban_until] = seconds, now + seconds * 1000
+  state[ban_seconds], state[ban_until] = seconds, ends
 end
 
-if verb == "unban" then ban(0) end
+if verb == "unban" then set_ban(state[ban_seconds], math.min(state[ban_until], now)) end
 for _ = 1, requests do
   if now < state[ban_until] then break end
   if used(minute) < per_minute and used(day) < per_day then
@@ -83,7 +83,8 @@ for _ = 1, requests do
     add(rejections)
     if state[rejections] >= math.max(per_minute, ${bans.minRejections}) then
       local repeated = state[ban_seconds] > 0 and now < state[ban_until] + ${bans.backoffResetSeconds * 1000}
-      ban(repeated and math.min(2 * state[ban_seconds], ${bans.maxSeconds}) or ${bans.minSeconds})
+      local seconds = repeated and math.min(2 * state[ban_seconds], ${bans.maxSeconds}) or ${bans.minSeconds}
+      set_ban(seconds, now + seconds * 1000)
     end
   end
 end

@@ -66,6 +66,13 @@ const lives: ReadonlyArray<
       [formerSecrets(0), "d"],
       [rotate(id, Duration.minutes(1)), "de"],
       [TestClock.adjust("1 minute"), "e"],
+      // A rotation with a longer grace period neither revives nor extends the secrets of an earlier one.
+      [rotate(id, Duration.minutes(2)), "ef"],
+      [rotate(id, Duration.hours(1)), "efg"],
+      [TestClock.adjust("119999 millis"), "efg"],
+      [rotate(id, Duration.hours(2)), "efgh"],
+      [TestClock.adjust("1 millis"), "fgh"],
+      [TestClock.adjust("58 minutes"), "gh"],
       [revoke(id), ""],
       [assertFails(revoke(id), "conflict"), ""],
       [assertFails(rotate(id, Duration.zero), "conflict"), ""],
@@ -271,6 +278,22 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       assert.include(row?.text, id)
       const plain = Redacted.value(key)
       for (const text of [plain.slice(4), Buffer.from(plain).toString("hex")]) assert.notInclude(row?.text, text)
+    }))
+
+  it.effect("verifies a key in the caller's transaction, and caches nothing of it", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { id, key } = yield* issue()
+      yield* assertAllowed(true, key)
+      const rolledBack = sql.withTransaction(Effect.gen(function*() {
+        yield* sql`UPDATE api_keys SET enabled = false WHERE id = ${id}`
+        yield* assertAllowed(false, key)
+        return yield* Effect.fail("rolled back")
+      }))
+      assert.strictEqual(yield* Effect.flip(rolledBack), "rolled back")
+      yield* assertAllowed(true, key)
+      const { key: unread } = yield* issue()
+      yield* sql.withTransaction(assertAllowed(true, unread))
     }))
 
   it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>

@@ -115,13 +115,14 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       }
       assert.isEmpty(yield* Postgres.queryOn(url)((sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`))
       // A service on the empty database, of which one connection is enough.
-      const queryAsService = Postgres.queryOn(`${url}?application_name=petstore`)
+      const queryAsService = Postgres.queryOn(`${url}?application_name=shop`)
       const service = yield* Effect.forkScoped(queryAsService((sql) => Effect.andThen(sql`SELECT 1`, Effect.never)))
       const connected = Postgres.queryOn(url)((sql) =>
-        sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'petstore'`
+        sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'shop'`
       )
       yield* untilTrue(Effect.map(connected, ({ length }) => length > 0), "the service is connected")
-      assert.include((yield* importWith(used, url)).stderr, "another process of the service is connected.")
+      const { stderr } = yield* importWith(used, url)
+      assert.include(stderr, "DATABASE_URL: other clients are connected to the database: shop.")
       assert.isUndefined(service.pollUnsafe())
     }))
 })

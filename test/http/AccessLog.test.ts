@@ -4,6 +4,7 @@ import { Effect, Logger, Metric, References } from "effect"
 import { TestClock } from "effect/testing"
 import { type ApiError, Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import { redactAlso } from "../../src/api/Secrets.ts"
 import { recordRequest } from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
@@ -30,6 +31,10 @@ const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
     return lines
   })
 
+/** An admin token that an operator chose. */
+const chosenSecret = "correct;horse?battery"
+redactAlso(chosenSecret)
+
 /** The id of the key and the target of a request without a route, and fields of its line. */
 const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string | undefined, fields: object]> = [
   ["key_0123456789abcdef", undefined, { keyId: "key_0123456789abcdef", route: "/v1/pets/:petId" }],
@@ -40,6 +45,8 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, `/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/psk%255F${"a".repeat(38)}/adm%25255f${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
+  [undefined, `/${chosenSecret}/x`, { path: "/…/x" }],
+  [undefined, `/a${encodeURIComponent(encodeURIComponent(chosenSecret))}`, { path: "/a…" }],
   [undefined, "http://user:password@host/x", { path: "/x" }],
   [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
   [undefined, "/%0a%22", { path: "/%0a%22" }],

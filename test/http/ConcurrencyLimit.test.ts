@@ -1,14 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Metric, Redacted, Stream } from "effect"
+import { Deferred, Effect, Fiber, Layer, Metric, Redacted, References, Stream } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as ConcurrencyLimit from "../../src/http/ConcurrencyLimit.ts"
 import { layerService, RateLimiter } from "../../src/testing.ts"
 import { memoryWith } from "../support/Databases.ts"
 import { unlimitedKeyOptions } from "../support/Process.ts"
 
-const maxRunning = 2_500
+const maxRunning = ConcurrencyLimit.maxOperations
 
 const neverFinds = memoryWith(() => ({ find: () => Effect.never }))
 
@@ -17,7 +18,7 @@ const fork = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(effect, { s
 describe("A slot", () => {
   it.effect("is in the gauge of queued requests only while an operation waits for it, for a second at most", () =>
     Effect.gen(function*() {
-      const limit = yield* ConcurrencyLimit.make
+      const limit = yield* ConcurrencyLimit.make(maxRunning)
       const queued = Effect.map(Metric.snapshot, ([gauge]) => gauge?.state)
       const [running] = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning)
       const counts = [yield* queued]
@@ -32,7 +33,7 @@ describe("A slot", () => {
 
   it.effect("is released after any end of an operation, even of one that waited or is just giving up", () =>
     Effect.gen(function*() {
-      const limit = yield* ConcurrencyLimit.make
+      const limit = yield* ConcurrencyLimit.make(maxRunning)
       for (const end of [Effect.void, Effect.fail("no"), Effect.die("no"), Effect.interrupt]) {
         for (const releasesFirst of [true, false]) {
           yield* Effect.exit(limit(end))
@@ -54,6 +55,84 @@ describe("A slot", () => {
         }
       }
     }))
+
+  const endings = {
+    succeeds: Effect.void,
+    fails: Effect.fail("no"),
+    dies: Effect.die("no"),
+    hangs: Effect.never,
+    "takes 700 ms": Effect.sleep("700 millis")
+  }
+  const event = fc.oneof(
+    {
+      weight: 4,
+      arbitrary: fc.record({ starts: fc.constantFrom(...Object.keys(endings) as Array<keyof typeof endings>) })
+    },
+    { weight: 3, arbitrary: fc.record({ interrupts: fc.nat(20), afterSteps: fc.nat(40) }) },
+    { weight: 2, arbitrary: fc.record({ passes: fc.constantFrom(1, 300, 700, 1_000) }) }
+  )
+  // Each fiber yields after this number of steps, so that the next event meets it at any of its steps.
+  const stepsPerYield = 3
+
+  const runs = Number(process.env.SEEDS ?? 1) * 60
+  const sampled = fc.sample(fc.array(event, { minLength: 5, maxLength: 40 }), { seed: 1, numRuns: runs })
+
+  it.effect("is never lost, given twice or waited for longer than a second, whatever ends an operation at any step", () =>
+    Effect.forEach(sampled, (events) =>
+      Effect.gen(function*() {
+        const maxSlots = 3
+        const limit = yield* ConcurrencyLimit.make(maxSlots)
+        const fibers: Array<Fiber.Fiber<void, unknown>> = []
+        const running = new Set<number>()
+        const startedAt: Array<number> = []
+        let now = 0
+        /** Lets all fibers reach their next wait, before and after `ms` pass. */
+        const settle = Effect.repeat(Effect.yieldNow, { times: 100 })
+        const pass = (ms: number) =>
+          Effect.gen(function*() {
+            yield* settle
+            now += ms
+            yield* TestClock.adjust(ms)
+            yield* settle
+          })
+        const start = (ending: Effect.Effect<void, unknown>) =>
+          Effect.gen(function*() {
+            const id = startedAt.push(now) - 1
+            const operation = Effect.acquireUseRelease(
+              Effect.sync(() => {
+                running.add(id)
+                assert.isAtMost(running.size, maxSlots)
+                assert.isAtMost(now - (startedAt[id] ?? 0), 1_000)
+              }),
+              () => ending,
+              () => Effect.sync(() => running.delete(id))
+            )
+            const slow = Effect.provideService(limit(operation), References.MaxOpsBeforeYield, stepsPerYield)
+            fibers.push(yield* Effect.forkChild(slow))
+          })
+        for (const each of events) {
+          if ("starts" in each) yield* start(endings[each.starts])
+          else if ("passes" in each) {
+            yield* pass(each.passes)
+          } else {
+            for (let step = 0; step < each.afterSteps; step++) yield* Effect.yieldNow
+            const fiber = fibers[each.interrupts % Math.max(fibers.length, 1)]
+            if (fiber !== undefined) yield* Fiber.interrupt(fiber)
+          }
+        }
+        yield* pass(1_000)
+        for (const [id, fiber] of fibers.entries()) {
+          if (!running.has(id)) assert.isDefined(fiber.pollUnsafe(), "An operation that does not run has ended")
+        }
+        yield* Fiber.interruptAll(fibers)
+        const after = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxSlots)
+        const extra = yield* fork(limit(Effect.void))
+        assert.isUndefined(extra.pollUnsafe(), "No slot was given back twice")
+        yield* Fiber.interrupt(after[0] ?? assert.fail())
+        yield* pass(10)
+        assert.isTrue(extra.pollUnsafe()?._tag === "Success", "No slot was lost")
+        yield* Fiber.interruptAll(after)
+      })))
 
   it.effect("is taken only once the body has arrived, and a request that waits one second gets 503", () =>
     Effect.gen(function*() {

@@ -11,7 +11,7 @@ const isAfter = (seconds: number, duration: Duration.Duration): boolean =>
   Math.abs(Duration.toSeconds(duration) - seconds - 1.4) < 1.5
 
 describe.concurrent("The API port", () => {
-  it.live("closes an idle connection KEEP_ALIVE_SECONDS after its last byte", () =>
+  it.live("closes an idle connection KEEP_ALIVE_SECONDS after its last byte, and within 13 more despite empty lines", () =>
     Effect.gen(function*() {
       const { port } = yield* Service
       const sockets = yield* openConnections(port, 2, { bytes: message("GET / HTTP/1.1", ["Host: x"]) })
@@ -21,8 +21,7 @@ describe.concurrent("The API port", () => {
       yield* until(() => [idle, dripping].every((socket) => (socket?.bytesRead ?? 0) > 0))
       const [duration] = yield* Effect.timed(until(() => idle?.destroyed === true))
       assert.isTrue(isAfter(3, duration), Duration.format(duration))
-      yield* Effect.sleep("5 seconds")
-      assert.isFalse(dripping?.destroyed)
+      yield* until(() => dripping?.destroyed === true, 15)
     }).pipe(Effect.provide(service(memory, { KEEP_ALIVE_SECONDS: "3" }))))
 
   const body = ["Host: x", "KEY", "Content-Type: application/json", "Content-Length: 99"]

@@ -191,7 +191,12 @@ describeConsole((test) => {
     }
     const firstRow = /busy.*enterprise10\d5\d/
     await does(
-      { follow: "Keys", select: { order: "most rejected, current hour" }, firstRow, sees: "requests in the current hour" },
+      {
+        follow: "Keys",
+        select: { order: "most rejected, current hour" },
+        firstRow,
+        sees: "requests in the current hour"
+      },
       { select: { order: "most allowed, current day" }, firstRow, sees: "requests in the current day" }
     )
     await assertAccessible(page)

@@ -1,10 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import type { SqlClient } from "effect/sql"
 import { connect } from "node:net"
 import * as Balancer from "../support/Balancer.ts"
 import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
+import { queryOn } from "../support/Postgres.ts"
 import { issue, metricsOf, portOf, send, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
@@ -95,6 +97,26 @@ it.live("On SIGTERM a process closes idle connections, serves open requests, log
     yield* until(() => closed.length === 3)
     assert.deepStrictEqual(closed, ["idle", "silent", "silent"])
     assert.match(service.stderr(), /"status":499/)
+  }))
+
+const lockedTitle = "A process that cannot write its counts exits with 1, and its log says which are lost"
+it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(lockedTitle, () =>
+  Effect.gen(function*() {
+    const DATABASE_URL = yield* temporaryDatabaseUrl
+    const service = yield* start({ DATABASE_URL })
+    const { key } = yield* issue(service)
+    const hold = (sql: SqlClient.SqlClient) =>
+      sql.withTransaction(Effect.andThen(sql`LOCK TABLE rate_limits, key_usage`, Effect.never))
+    const locking = yield* Effect.forkScoped(queryOn(DATABASE_URL)(hold))
+    const locks = queryOn(DATABASE_URL)((sql) =>
+      sql`SELECT FROM pg_locks WHERE relation = 'rate_limits'::regclass AND mode = 'AccessExclusiveLock' AND granted`
+    )
+    yield* untilTrue(Effect.map(locks, ({ length }) => length > 0), "the tables are locked")
+    yield* send(`${service.address}/v1/pets`, key)
+    assert.strictEqual(yield* stop(service, "SIGTERM"), 1)
+    assert.isUndefined(locking.pollUnsafe())
+    assert.match(service.stderr(), /1 values for the table rate_limits are lost/)
+    assert.match(service.stderr(), /1 values for the table key_usage are lost/)
   }))
 
 const title = "A process whose database hangs exits with 1 within ten seconds, and its log says so"

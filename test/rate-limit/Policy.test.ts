@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { dayWindow, decide, minuteWindow, mostRestrictive, type State } from "../../src/rate-limit/Policy.ts"
+import { dayWindow, decide, minuteWindow, mostRestrictive, type State, unban } from "../../src/rate-limit/Policy.ts"
 
 describe("Policy", () => {
   it("shows the window with fewer requests remaining, or the later reset, if the same number remains", () => {
@@ -73,6 +73,19 @@ describe("Policy", () => {
     assert.deepStrictEqual(lengths, [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600])
     const nextAfter = (ms: number) => send(state, (state.ban?.until ?? 0) + ms, 8).ban?.seconds
     assert.deepStrictEqual([nextAfter(3_599_999), nextAfter(3_600_000)], [3600, 60])
+  })
+
+  it("lifts a ban, and makes the next ban of that hour twice as long as the lifted one", () => {
+    const banned = send(send({}, 0, 8), 60_000, 8)
+    const lifted = unban(banned, 70_000)
+    assert.deepStrictEqual(lifted.ban, { seconds: 120, until: 70_000 })
+    assert.deepStrictEqual(unban(lifted, 80_000), lifted)
+    assert.isUndefined(unban({}, 0).ban)
+    // The minute is used up, so four rejections ban again. Those before the lifting do not count.
+    assert.deepStrictEqual(send(lifted, 70_000, 3).ban, lifted.ban)
+    assert.deepStrictEqual(send(lifted, 70_000, 4).ban, { seconds: 240, until: 310_000 })
+    const nextAfter = (ms: number) => send(lifted, 70_000 + ms, 8).ban?.seconds
+    assert.deepStrictEqual([nextAfter(3_599_999), nextAfter(3_600_000)], [240, 60])
   })
 
   it("never bans clients that wait as long as Retry-After says, and are fewer than half of the limit a minute", () => {

@@ -221,7 +221,8 @@ const runWithSentinels = Effect.gen(function*() {
     `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
     "sentinel failover-timeout pets 5000"
   ]
-  const ports = yield* Effect.replicateEffect(Redis.startSentinel(lines.join("\n")), 3)
+  const sentinels = yield* Effect.replicateEffect(Redis.runSentinel(lines.join("\n")), 3)
+  const ports = sentinels.map(({ port }) => port)
   for (const port of ports) {
     const state = ask(port, "SENTINEL", "MASTER", "pets")
     yield* untilReply(state, "num-other-sentinels\n2")
@@ -229,7 +230,7 @@ const runWithSentinels = Effect.gen(function*() {
   }
   const hosts = ports.map((port) => `127.0.0.1:${port}`).join(",")
   const parameters = `sentinel_username=petstore&sentinel_password=${password}`
-  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets/1?${parameters}` }
+  return { master, replica, sentinels, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets/1?${parameters}` }
 })
 
 describe.skipIf(!Redis.isInstalled)("RateLimiter on Redis Sentinel", () => {
@@ -255,6 +256,25 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on Redis Sentinel", () => {
       assert.notInclude(yield* ask(master.port, "INFO", "commandstats"), "cmdstat_evalsha")
     }))
 })
+
+const sentinelTitle =
+  "RateLimiter on Redis Sentinel stays within the worst case without sentinels, and is exact after it"
+it.live.skipIf(!Redis.isInstalled)(sentinelTitle, () =>
+  Effect.gen(function*() {
+    const { sentinels, url } = yield* runWithSentinels
+    const limiters = yield* Limiters.makeTwo(url)
+    const killAll = Effect.forEach(sentinels, ({ kill }) => kill)
+    const allowed = yield* loadUntilUsedUp(limiters, callersNamed("no-sentinel", 5), killAll)
+    // Redis lost no counts, and each process counted alone at most once.
+    for (const [caller, count] of allowed) assert.isAtMost(count, limit * (limiters.length + 1), caller)
+    yield* Effect.forEach(sentinels, ({ start }) => start)
+    yield* untilTrue(
+      Effect.map(Effect.forEach(limiters, ({ counting }) => counting), (all) => all.every((now) => now === "shared")),
+      "the limiters use Redis again",
+      30
+    )
+    yield* Limiters.assertExact(limiters, callersNamed("back", 3))
+  }))
 
 const Cluster = Context.Service<Effect.Success<typeof runCluster>>("test/rate-limit/Cluster")
 

@@ -87,14 +87,16 @@ export const run = Effect.fnUntraced(function*(options: {
   }
 })
 
-/** Starts a sentinel with `config` and a port, which this returns. With `tls`, the port is for TLS. */
-export const startSentinel = Effect.fnUntraced(function*(config: string, tls?: Tls) {
+/** Runs a sentinel with `config` and a port. With `tls`, the port is for TLS. */
+export const runSentinel = Effect.fnUntraced(function*(config: string, tls?: Tls) {
   const port = yield* freePort
   const lines = Object.entries(portSettings(port, tls)).map(([name, value]) => `${name} ${value}`)
   const files = { "sentinel.conf": [...lines, config].join("\n") }
-  yield* runStarted({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
-  return port
+  return yield* runStarted({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
 })
+
+/** Starts a sentinel and returns its port. */
+export const startSentinel = (config: string, tls?: Tls) => Effect.map(runSentinel(config, tls), ({ port }) => port)
 
 export type RedisServer = Effect.Success<ReturnType<typeof run>>
 export const runStarted = (options?: Parameters<typeof run>[0]) => Effect.tap(run(options), ({ start }) => start)

@@ -1,0 +1,113 @@
+/**
+ * A request whose body is collected in one buffer, because one-byte chunks in separate buffers would take 500 bytes
+ * each.
+ *
+ * Laws, whatever the sizes of the chunks and whenever the reader asks:
+ * - The body grows until it is whole or has failed, and never changes after that.
+ * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. A larger body fails, and its connection hears of it.
+ * - A reader gets the settled body exactly once. It may ask before or after the body settles.
+ */
+import { IncomingMessage } from "node:http"
+import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
+
+/** What a request tells its connection. */
+export interface RequestHost {
+  readonly limits: { readonly bodyBytes: number; readonly bodyChunks: number }
+  bodyWhole(request: BufferedRequest): void
+  /** The body is larger than its limits. */
+  bodyFault(fault: Error): void
+}
+
+const growing: BodyState = { _tag: "Growing" }
+const empty = Buffer.alloc(0)
+const emptyBody: SettledBody = { _tag: "Whole", bytes: empty }
+
+const faultOf = (code: string, message: string): Error => Object.assign(new Error(message), { code })
+
+export class BufferedRequest extends IncomingMessage implements BodySource {
+  #body: BodyState = growing
+  #bytes = empty
+  #size = 0
+  #chunks = 0
+  #reader: ((body: SettledBody) => void) | undefined
+  host: RequestHost | undefined
+  /** Sends 100 Continue, for a client that waits for it before it sends the body. */
+  sendContinue: (() => void) | undefined
+
+  get isWhole(): boolean {
+    return this.#body._tag === "Whole"
+  }
+
+  whenRead(reader: (body: SettledBody) => void): void {
+    this.#continue()
+    if (this.#body._tag === "Growing") this.#reader = reader
+    else reader(this.#body)
+  }
+
+  /** Makes the body fail, and keeps the connection open for the response. */
+  failBody(fault: Error): void {
+    if (this.#body._tag !== "Growing") return
+    this.#settle({ _tag: "Failed", fault })
+    // For readers of the stream. Without a listener, Node would throw the error and end the process.
+    this.on("error", () => {}).destroy(fault)
+  }
+
+  /** Node's parser calls this for each chunk, and with null at the end of the body. */
+  override push(chunk: Buffer | null): boolean {
+    if (this.#body._tag !== "Growing") return true
+    if (chunk === null) {
+      const bytes = this.#bytes.subarray(0, this.#size)
+      this.#settle(this.#size === 0 ? emptyBody : { _tag: "Whole", bytes })
+      this.host?.bodyWhole(this)
+      if (this.#size > 0) super.push(bytes)
+      return super.push(null)
+    }
+    const { bodyBytes = 0, bodyChunks = 0 } = this.host?.limits ?? {}
+    const size = this.#size + chunk.length
+    if (size > bodyBytes) this.#reject(faultOf("ERR_BODY_TOO_LARGE", "The body is too large"))
+    else if (++this.#chunks > bodyChunks) this.#reject(faultOf("ERR_TOO_MANY_CHUNKS", "The body has too many chunks"))
+    else this.#append(chunk, size, bodyBytes)
+    return true
+  }
+
+  override _read(size: number): void {
+    this.#continue()
+    super._read(size)
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    // Node would also destroy the connection, and with it the response to the faulty body.
+    if (this.#body._tag === "Failed") process.nextTick(done, error)
+    else super._destroy(error, done)
+  }
+
+  #append(chunk: Buffer, size: number, maxSize: number): void {
+    if (size > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(Math.min(Math.max(size, 2 * this.#bytes.length), maxSize))
+      this.#bytes.copy(larger, 0, 0, this.#size)
+      this.#bytes = larger
+    }
+    chunk.copy(this.#bytes, this.#size)
+    this.#size = size
+  }
+
+  #reject(fault: Error): void {
+    this.host?.bodyFault(fault)
+    this.failBody(fault)
+  }
+
+  #settle(body: SettledBody): void {
+    const reader = this.#reader
+    this.#body = body
+    this.#reader = undefined
+    this.#bytes = empty
+    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    if (reader !== undefined) process.nextTick(reader, body)
+  }
+
+  #continue(): void {
+    const send = this.sendContinue
+    this.sendContinue = undefined
+    send?.()
+  }
+}

@@ -1,0 +1,205 @@
+/**
+ * The state of one connection: its latest request, the start of the request that waits, and the time of its end.
+ *
+ * Laws, whatever the client sends and however it cuts it:
+ * - Requests start one at a time, in order, each after the response before it was sent. At most one waits.
+ * - A third request, or a fault of the bytes, is the last thing read: pending responses are sent, then the connection
+ *   ends.
+ * - The first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
+ * - `endsAt` always has a value. Only the start or end of a request or response moves it, and never a single byte.
+ */
+import type { Socket } from "node:net"
+import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
+import type { OrderedResponse, ResponseHost } from "./OrderedResponse.ts"
+import type { TurnSends } from "./TurnSends.ts"
+import type { UnreadResponses } from "./UnreadResponses.ts"
+
+export interface ConnectionLimits {
+  readonly bodyBytes: number
+  readonly bodyChunks: number
+  /** How long a connection may take between a response and the end of the next request's head. */
+  readonly idleMs: number
+  /** The maximum time from the start of a request to the end of its response. */
+  readonly requestMs: number
+  /** The maximum time in which the client must read a response. */
+  readonly readMs: number
+}
+
+/** What a connection needs from its server. */
+interface ConnectionHost {
+  readonly limits: ConnectionLimits
+  readonly sends: TurnSends
+  readonly unread: UnreadResponses
+  readonly onDefect: (defect: unknown) => void
+}
+
+/** The time for the client to read the last response. Then the connection is reset. */
+const closeMs = 1_000
+
+/** Makes Node's parser drop a request, and the rest of the read. */
+const dropIncoming = (request: { upgrade: boolean }) => {
+  // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
+  request.upgrade = false
+  return 2
+}
+
+export class Connection implements RequestHost, ResponseHost {
+  readonly limits: ConnectionLimits
+  readonly sends: TurnSends
+  /** When the server destroys the connection, in milliseconds of `performance.now()`. */
+  endsAt: number
+  readonly #host: ConnectionHost
+  readonly #socket: Socket
+  /** The latest request, until its body is whole and its response sent. */
+  #request: BufferedRequest | undefined
+  /** The response of the latest request, until it is sent. */
+  #response: OrderedResponse | undefined
+  /** Starts the latest request, while it waits for the response before it. */
+  #start: (() => void) | undefined
+  #hasFault = false
+  #isEnding = false
+  /** The total size of the `Upgrade` requests, if the connection has received nothing else. */
+  #upgradeBytes = 0
+  #undoUpgrade: (() => void) | undefined
+
+  constructor(socket: Socket, host: ConnectionHost) {
+    this.#socket = socket
+    this.#host = host
+    this.limits = host.limits
+    this.sends = host.sends
+    this.endsAt = performance.now() + host.limits.idleMs
+    // Without a listener, Node throws the error of a reset connection. Node removes its own one after a fault.
+    socket.on("error", () => {})
+    // Node's parser does not report a half-close within the body of a request with `Upgrade`.
+    socket.on("end", () => {
+      if (this.#request?.isWhole === false) this.fail(new Error("The client half-closed within a body"), () => {})
+    })
+    // Node calls this after the last response. Its own version can reset the connection before the client has read it.
+    socket.destroySoon = () => this.end()
+  }
+
+  /** Runs `start` once the earlier responses are sent, or drops a third request. */
+  receive(request: BufferedRequest, response: OrderedResponse, start: () => void): void {
+    if (this.#start !== undefined) {
+      this.#response?.makeLast()
+      this.#stopReading()
+      this.#socket.pause()
+      return
+    }
+    request.host = this
+    response.host = this
+    this.#request = request
+    this.#response = response
+    if (request.headers.upgrade !== undefined) this.#closeUnlessKept(request, response)
+    this.#start = start
+    if (response.socket !== null) this.turnCame()
+  }
+
+  turnCame(): void {
+    const start = this.#start
+    this.#start = undefined
+    if (start === undefined) return
+    this.endsAt = performance.now() + this.limits.requestMs
+    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    process.nextTick(start)
+  }
+
+  responseWritten(response: OrderedResponse, bytes: number): void {
+    if (this.#socket.writableLength === 0) return
+    this.#limitEnd(this.limits.readMs)
+    this.#host.unread.add(response, bytes, () => this.#socket.destroy())
+  }
+
+  responseSent(response: OrderedResponse): void {
+    if (this.#response !== response) return
+    this.#response = undefined
+    this.#becomeIdle()
+  }
+
+  bodyWhole(request: BufferedRequest): void {
+    this.#undoUpgrade?.()
+    if (this.#request === request) this.#becomeIdle()
+  }
+
+  bodyFault(fault: Error): void {
+    this.fail(fault, () => {})
+  }
+
+  /**
+   * Ends the connection after `fault`. If a request's body is incomplete, makes the body fail, so that its handler
+   * responds, or only closes the connection if the handler has already responded. Otherwise calls `respond`, after any
+   * pending response. `respond` must call `end`.
+   */
+  fail(fault: Error, respond: () => void): void {
+    if (this.#hasFault || this.#isEnding) return
+    this.#hasFault = true
+    this.#stopReading()
+    // Node's listener would end the socket before the response if the client half-closes.
+    this.#socket.removeAllListeners("end")
+    this.#limitEnd(this.limits.requestMs)
+    this.sends.flush()
+    const request = this.#request
+    const response = this.#response
+    const isInBody = request?.isWhole === false
+    if (isInBody) {
+      response?.makeLast()
+      request.failBody(fault)
+    }
+    const next = isInBody ? () => this.end() : respond
+    if (response === undefined) next()
+    else response.once("finish", next)
+  }
+
+  /**
+   * Closes the connection after its last response, and discards further input for a second. Closing a socket with
+   * unread input would reset the connection, and the client could lose the response.
+   */
+  end(): void {
+    if (this.#isEnding) return
+    this.#isEnding = true
+    this.#stopReading()
+    this.#socket.end()
+    this.#socket.resume()
+    this.#limitEnd(closeMs)
+  }
+
+  crash(defect: unknown): void {
+    this.#socket.destroy()
+    this.#host.onDefect(defect)
+  }
+
+  #limitEnd(ms: number): void {
+    this.endsAt = performance.now() + ms
+  }
+
+  #becomeIdle(): void {
+    if (this.#response !== undefined || this.#request?.isWhole === false) return
+    this.#request = undefined
+    if (!this.#hasFault && !this.#isEnding) this.#limitEnd(this.limits.idleMs)
+  }
+
+  /** Drops the rest of the current read, which can hold 2,521 requests, and discards further input. */
+  #stopReading(): void {
+    Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming: dropIncoming })
+    this.#socket.removeAllListeners("data").on("data", () => {})
+  }
+
+  /**
+   * For a request with `Upgrade` (ignored, RFC 9110 §7.8), Node's parser drops the bytes that follow in the same read.
+   * Closes the connection after the response, unless `socket.bytesRead` shows that no bytes followed: the connection
+   * has received only `Upgrade` requests, and `bytesRead` is their total size.
+   */
+  #closeUnlessKept(request: BufferedRequest, response: OrderedResponse): void {
+    response.makeLast()
+    this.#undoUpgrade = () => {
+      this.#undoUpgrade = undefined
+      const { headers, method = "", rawHeaders, url = "" } = request
+      const fields = rawHeaders.reduce((size, text) => size + text.length + ": ".length, 0)
+      const body = headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : NaN
+      const readTo = this.#upgradeBytes + `${method} ${url} HTTP/1.1\r\n\r\n`.length + fields + body
+      if (this.#socket.bytesRead !== readTo) return
+      this.#upgradeBytes = readTo
+      response.unmakeLast()
+    }
+  }
+}

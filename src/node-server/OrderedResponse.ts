@@ -1,0 +1,76 @@
+/** A response that waits for its turn on the connection, and that is sent at the end of the event-loop turn. */
+import { ServerResponse } from "node:http"
+import type { Socket } from "node:net"
+import type { BufferedRequest } from "./BufferedRequest.ts"
+import type { TurnSends } from "./TurnSends.ts"
+
+/** What a response tells its connection. */
+export interface ResponseHost {
+  readonly sends: TurnSends
+  /** The connection's earlier responses are sent. */
+  turnCame(): void
+  /** The response is written. If its client does not read it, it holds `bytes`. */
+  responseWritten(response: OrderedResponse, bytes: number): void
+  /** The response has left the process, or its connection is closed. */
+  responseSent(response: OrderedResponse): void
+  /** Ends the connection after a defect. */
+  crash(defect: unknown): void
+}
+
+const none: ReadonlyArray<unknown> = []
+
+export class OrderedResponse extends ServerResponse<BufferedRequest> {
+  host: ResponseHost | undefined
+  /** The arguments of `end`, until the response is sent. */
+  #values = none
+  #reasonsToClose = 0
+  #shouldKeepAlive = true
+
+  /** Closes the connection after this response, unless `unmakeLast` takes the reason back. */
+  makeLast(): void {
+    if (this.#reasonsToClose++ === 0) this.#shouldKeepAlive = this.shouldKeepAlive
+    this.shouldKeepAlive = false
+  }
+
+  unmakeLast(): void {
+    if (--this.#reasonsToClose === 0) this.shouldKeepAlive = this.#shouldKeepAlive
+  }
+
+  /** Node calls this when the connection's earlier responses are sent (RFC 9112 §9.3.2). */
+  override assignSocket(socket: Socket): void {
+    super.assignSocket(socket)
+    this.host?.turnCame()
+  }
+
+  /** Node calls this when the response is sent. */
+  override detachSocket(socket: Socket): void {
+    super.detachSocket(socket)
+    this.host?.responseSent(this)
+  }
+
+  override end(...values: ReadonlyArray<unknown>): this {
+    if (this.host === undefined) return Reflect.apply(super.end, this, values)
+    // A second `end` in this turn adds nothing to the response.
+    if (this.#values !== none) return this
+    this.#values = values
+    this.host.sends.add(this)
+    return this
+  }
+
+  /** Ends the response as `end` was asked to. `TurnSends` calls this. */
+  send(): void {
+    const { host } = this
+    const values = this.#values
+    this.#values = none
+    if (host === undefined || this.destroyed) return
+    try {
+      Reflect.apply(super.end, this, values)
+    } catch (defect) {
+      return host.crash(defect)
+    }
+    const [body] = values
+    const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
+    // Count the body twice: Effect keeps the body's text, and Node its encoded bytes.
+    host.responseWritten(this, 2 * bytes)
+  }
+}
