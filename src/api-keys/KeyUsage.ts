@@ -1,9 +1,8 @@
-import { Clock, Context, DateTime, Effect, Latch, Layer, Random, Schedule } from "effect"
+import { Clock, Context, DateTime, Effect, Latch, Layer, Random } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import { makeCountFailure } from "../observability/MetricConstructors.ts"
 
 interface KeyCounts extends UsageCounts {
   readonly keyId: string
@@ -30,8 +29,8 @@ export const resolutions = {
 export interface UsageStore {
   /** Writes a batch of this process once, however often it is called. */
   add(batch: Batch): Effect.Effect<void, unknown>
-  /** Adds written counts to the totals that `top` reads. Returns after some 100 ms; the next call goes on. */
-  readonly addUp: Effect.Effect<void, unknown>
+  /** Adds written counts to the totals that `top` reads, for some 100 ms. The store adds up the rest later. */
+  readonly addUp: Effect.Effect<void>
   read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
   /** The totals of the hour or day that starts at `since`, with the `pending` counts added. */
   top(
@@ -81,19 +80,13 @@ const maxRankedPending = 1_000
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
-  const countFailure = yield* makeCountFailure("add_up_key_usage")
-  const addUp = Effect.catchCause(
-    store.addUp,
-    (cause) => Effect.andThen(countFailure, Effect.logWarning("Usage cannot be added up", cause))
-  )
   const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
     interval: "2 seconds",
     maxPending: maxCounts / countsPerBatch,
     // Adds up before the next read, so that `top` does not miss counts that were pending before.
-    write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), addUp)
+    write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), store.addUp)
   })
-  yield* Effect.forkScoped(Effect.repeat(addUp, Schedule.spaced("10 seconds")))
 
   const open = new Map<string, MinuteCounts>()
   const hasOpen = yield* Latch.make()

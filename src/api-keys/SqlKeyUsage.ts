@@ -1,4 +1,4 @@
-import { Clock, DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer, Schedule, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { KeyTotals } from "../api/Usage.ts"
@@ -6,6 +6,7 @@ import { Settings } from "../config/Settings.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
+import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
 const TotalsRow = Schema.Struct(Struct.omit(KeyTotals.fields, ["name", "plan"]))
@@ -97,6 +98,17 @@ export const makeStore = Effect.gen(function*() {
     }
   ).pipe(Effect.timeout("5 seconds"))
 
+  const countFailure = yield* makeCountFailure("add_up_key_usage")
+  const addUp = Effect.gen(function*() {
+    const now = yield* Clock.currentTimeMillis
+    if (!hasRest && now < sweepAt) return
+    const startedAt = performance.now()
+    yield* Effect.repeat(addUpRows, { while: () => hasRest && performance.now() - startedAt < addUpMs })
+    sweepAt = now + sweepMs
+  }).pipe(
+    Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning("Usage cannot be added up", cause)))
+  )
+
   const store: KeyUsage.UsageStore = {
     add: (batch) =>
       sql`
@@ -110,13 +122,7 @@ export const makeStore = Effect.gen(function*() {
       `.pipe(Effect.map(() => {
         hasRest = true
       })),
-    addUp: Effect.gen(function*() {
-      const now = yield* Clock.currentTimeMillis
-      if (!hasRest && now < sweepAt) return
-      const startedAt = performance.now()
-      yield* Effect.repeat(addUpRows, { while: () => hasRest && performance.now() - startedAt < addUpMs })
-      sweepAt = now + sweepMs
-    }),
+    addUp,
     // Rows that are not added up yet count for their hour, too. `key_usage` has counts of the previous version.
     read: (keyId, now) => {
       const firstHour = new Date(KeyUsage.startOf(now, hours.seconds) - (hours.keptSeconds - hours.seconds) * 1_000)
@@ -195,6 +201,7 @@ export const makeStore = Effect.gen(function*() {
     where: sql`is_added_up`,
     keptFor: Duration.seconds(2 * minutes.keptSeconds)
   })
+  yield* Effect.forkScoped(Effect.repeat(addUp, Schedule.spaced("10 seconds")))
   return store
 })
 
