@@ -62,7 +62,9 @@ type Started = Effect.Success<ReturnType<typeof start>>
 interface Figures {
   /** What a process needs to start: milliseconds, megabytes, and seconds of its CPU. */
   readonly started: readonly [ms: number, megabytes: number, cpu: number]
+  /** The requests that were measured, and with those that warmed the processes. */
   readonly requests: number
+  readonly all: number
   readonly ms: number
   readonly cpu: number
   readonly serverCpu: number
@@ -95,12 +97,12 @@ const measure = Effect.fnUntraced(function*(
       serverCpu: (serverCpu(data) - serverBefore) / requests * 1e6
     }
   })
-  const { all, ...figures } = yield* Effect.scoped(run)
+  const figures = yield* Effect.scoped(run)
   const after = yield* countersOf(data.url)
   const result: Figures = {
     ...figures,
-    buffers: (after.buffers - before.buffers) / Math.max(1, all),
-    wal: (after.wal - before.wal) / Math.max(1, all)
+    buffers: (after.buffers - before.buffers) / Math.max(1, figures.all),
+    wal: (after.wal - before.wal) / Math.max(1, figures.all)
   }
   return result
 })
@@ -127,16 +129,17 @@ const petOperations = ["list", "uniform page", "uniform get", "create"] as const
 const petHeader = ["pets", "processes", "operation", "CPU µs", "database and Redis µs", "buffers", "WAL bytes"]
 
 const measurePets = Effect.fnUntraced(function*(data: Data, ids: number, processes: number) {
+  const start = yield* measure(data, processes, nothing, nothing)
   return yield* Effect.forEach(petOperations, (operation) =>
     Effect.map(
       measure(data, processes, loadPets(data, operation, ids, warmSeconds), loadPets(data, operation, ids, seconds)),
-      ({ buffers, cpu, serverCpu, wal }) => [
+      ({ all, buffers, cpu, serverCpu, wal }) => [
         formatRate(ids),
         String(processes),
         operation,
         cpu.toFixed(0),
         serverCpu.toFixed(0),
-        buffers.toFixed(1),
+        Math.max(0, buffers - start.buffers / all).toFixed(1),
         operation === "create" ? wal.toFixed(0) : ""
       ]
     ))
