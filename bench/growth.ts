@@ -20,7 +20,9 @@ const isLong = process.argv[2] === "long"
 const keyCounts = [1_000, 10_000, 100_000, ...isLong ? [1_000_000] : []]
 const petCounts = [100_000, 1_000_000, ...isLong ? [10_000_000] : []]
 const processCounts = [2, 4]
-const [connections, warmSeconds, seconds] = [32, 2, isLong ? 4 : 2]
+const connections = 32
+/** Requests of each process: the first until its code is compiled, however busy the machine is, and those measured. */
+const [warmRequests, measuredRequests] = [5_000, isLong ? 20_000 : 5_000]
 const adminRequests = 200
 
 /** The database of a measurement, and the processes of its servers. */
@@ -110,7 +112,7 @@ const measure = Effect.fnUntraced(function*(
 const nothing = () => Promise.resolve(0)
 
 /** Sends requests of an operation on pets to all processes. */
-const loadPets = (data: Data, operation: Workload.Operation, ids: number, forSeconds: number) => {
+const loadPets = (data: Data, operation: Workload.Operation, ids: number, requests: number) => {
   const lines = Workload.requests(operation, ids)
   let next = Math.floor(Math.random() * lines.length)
   const request = () => {
@@ -120,7 +122,7 @@ const loadPets = (data: Data, operation: Workload.Operation, ids: number, forSec
   }
   return async (started: ReadonlyArray<Started>) => {
     const ports = started.map(({ address }) => Number(new URL(address).port))
-    const { statuses } = await load({ ports, request, connections, seconds: forSeconds })
+    const { statuses } = await load({ ports, request, connections, requests: requests * ports.length })
     return statuses.values().reduce((sum, count) => sum + count, 0)
   }
 }
@@ -132,7 +134,12 @@ const measurePets = Effect.fnUntraced(function*(data: Data, ids: number, process
   const start = yield* measure(data, processes, nothing, nothing)
   return yield* Effect.forEach(petOperations, (operation) =>
     Effect.map(
-      measure(data, processes, loadPets(data, operation, ids, warmSeconds), loadPets(data, operation, ids, seconds)),
+      measure(
+        data,
+        processes,
+        loadPets(data, operation, ids, warmRequests),
+        loadPets(data, operation, ids, measuredRequests)
+      ),
       ({ all, buffers, cpu, serverCpu, wal }) => [
         formatRate(ids),
         String(processes),

@@ -149,7 +149,7 @@ export const makeStore = Effect.gen(function*() {
     // A key among the first is either among the first of the totals, or it has recent counts.
     top: ({ by, limit, seconds, since }, pending) => {
       // A literal instead of a parameter, so that the query planner knows that few rows of an index are enough.
-      const first = sql.literal(`LIMIT ${limit}`)
+      const limited = sql.literal(`LIMIT ${limit}`)
       const totals = sql`FROM key_usage_totals AS u WHERE u.seconds = ${seconds} AND u.starts_at = ${
         DateTime.toDateUtc(since)
       }`
@@ -167,7 +167,7 @@ export const makeStore = Effect.gen(function*() {
           ) AS counts GROUP BY key_id
         ), first AS MATERIALIZED (
           SELECT u.key_id, ${counts} ${totals} AND ${sql(by)} > 0
-          ORDER BY ${sql(by)} DESC, key_id COLLATE "C" ${first}
+          ORDER BY ${sql(by)} DESC, key_id COLLATE "C" ${limited}
         )
         SELECT key_id AS "keyId", ${sums} FROM (
           SELECT * FROM first
@@ -176,7 +176,7 @@ export const makeStore = Effect.gen(function*() {
             SELECT u.key_id, ${counts} ${totals} AND u.key_id = recent.key_id OFFSET 0
           ) AS u WHERE recent.key_id NOT IN (SELECT key_id FROM first)
         ) AS counts
-        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" ${first}`
+        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" ${limited}`
       ))
     }
   }
