@@ -5,6 +5,7 @@ import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
+import * as HeldServices from "../node-server/HeldServices.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordRequest } from "./AccessLog.ts"
@@ -27,7 +28,7 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide([Auth.layer, RateLimit.layer, RequestBody.layer]),
   Layer.provide([ConcurrencyLimit.layer, Validation.layer, Sunset.layer]),
-  Layer.provide(HttpServer.layerServices)
+  HeldServices.provide(HttpServer.layerServices)
 )
 
 export const makeHooks = Effect.fnUntraced(
