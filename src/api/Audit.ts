@@ -1,6 +1,8 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { inOrder } from "./InOrder.ts"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
+import { operationSteps } from "./OperationMiddleware.ts"
 import { cursor, limit, linkHeader } from "./Paging.ts"
 import { isStorable, oneOf } from "./Text.ts"
 
@@ -83,7 +85,7 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
       encode: ({ entries, next }) => ({ body: entries, headers: next ? { link: next } : {} })
     }))
-  }).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",
     description: "Returns a page of entries, newest first: all, or those of a key, an operator, an action or a period."
   }))

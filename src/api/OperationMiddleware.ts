@@ -105,6 +105,12 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
+/** The middleware of an operation, inside the authentication and the limits of its group, in the order of a request. */
+export const operationSteps = [ConcurrencyLimit, Validation] as const
+
+/** As `operationSteps`, for an operation with a body. A slow body takes no slot of `ConcurrencyLimit`. */
+export const bodySteps = [RequestBody, ...operationSteps] as const
+
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 
 /** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */

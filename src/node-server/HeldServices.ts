@@ -10,7 +10,7 @@ const HeldServices = Context.Reference<ReadonlySet<string>>("petstore/node-serve
   defaultValue: () => new Set()
 })
 
-/** As `Layer.provide`, for services that are not copied for requests. A Reference among them does not reach requests. */
+/** As `Layer.provide`. Requests get no copy of the services, and no Reference that is among them. */
 export const provide = <ROut, E2, RIn>(services: Layer.Layer<ROut, E2, RIn>) => {
   const held = Layer.flatMap(services, (built) =>
     Layer.effectContext(
