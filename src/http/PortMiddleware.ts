@@ -84,11 +84,10 @@ export const layer = (hooks: PortHooks) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const startedAtNs = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
-          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs)
-          const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
+          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs, span?.traceId)
+          const { requestId } = context
           if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
-          if (span !== undefined) context.traceId = span.traceId
           // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
           // Effect's server and `testing.ts` restore the context after each request.
           fiber.setContext(fiber.context.pipe(
