@@ -37,7 +37,7 @@ export const makeHooks = Effect.fnUntraced(
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages, managementPort)
 
-    const send = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
+    const addHeadersAndLog = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response
       const endpoint = context.endpoint ?? routesAt(head.url, head.method).endpoint
       const headers: Record<string, string> = {
@@ -60,10 +60,10 @@ export const makeHooks = Effect.fnUntraced(
     return {
       routesAt,
       trustedProxies: yield* trustedProxies.config,
-      finish: (head, context, response) => {
-        if (context.keyDecision !== undefined) return send(head, context, context.keyDecision, response)
+      completeResponse: (head, context, response) => {
+        if (context.keyDecision !== undefined) return addHeadersAndLog(head, context, context.keyDecision, response)
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
-        return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
+        return Effect.flatMap(limited, (limit) => addHeadersAndLog(head, context, limit.decision, limit.response))
       },
       // Interrupted requests count against the address, so that clients cannot avoid the rate limit by disconnecting.
       // The recorded status is 499, as in nginx.

@@ -122,7 +122,7 @@ export const layer = HttpApiBuilder.layer(AdminApi).pipe(
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages, apiPort),
   trustedProxies: [],
-  finish: (_, { requestId }, response) =>
+  completeResponse: (_, { requestId }, response) =>
     Effect.succeed(withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })),
   abort: () => Effect.void
 })
