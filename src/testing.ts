@@ -10,7 +10,7 @@ import { AdminAuth } from "./api/AdminApi.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
-import * as ApiPort from "./http/ApiPort.ts"
+import * as ApiRoutes from "./http/ApiRoutes.ts"
 import * as PortMiddleware from "./http/PortMiddleware.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
@@ -61,7 +61,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
  * not serve documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
-  Effect.flatMap(ApiPort.makeHooks([]), (hooks) => PortMiddleware.toHttpEffect(ApiPort.routes, hooks))
+  Effect.flatMap(ApiRoutes.makeHooks([]), (hooks) => PortMiddleware.toHttpEffect(ApiRoutes.routes, hooks))
 )
 
 const anyToken = Layer.succeed(AdminAuth, {
