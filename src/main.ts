@@ -13,7 +13,7 @@ import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost }
 import { Readiness } from "./database/Readiness.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/PortMiddleware.ts"
+import { GracefulShutdown } from "./http/RequestLifecycle.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as HeldServices from "./node-server/HeldServices.ts"
 import * as Logging from "./observability/Logging.ts"

@@ -4,14 +4,14 @@ import { localUrl, Settings } from "../config/Settings.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
-import * as PortMiddleware from "./PortMiddleware.ts"
+import * as RequestLifecycle from "./RequestLifecycle.ts"
 
 const server = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths), (hooks) =>
   NodeServer.layer(
-    PortMiddleware.toHttpEffect(Layer.merge(ApiRoutes.routes, Documents.layer), hooks),
+    RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.routes, Documents.layer), hooks),
     Settings,
     hooks.trustedProxies,
-    PortMiddleware.reject(hooks)
+    RequestLifecycle.reject(hooks)
   )))
 
 const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>

@@ -11,8 +11,8 @@ import { commandPrefix, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as PortMiddleware from "../http/PortMiddleware.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
+import * as RequestLifecycle from "../http/RequestLifecycle.ts"
 import { reportPaths } from "../http/RoutePaths.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import { gauge } from "../observability/MetricConstructors.ts"
@@ -27,7 +27,11 @@ const ready = gauge("ready", "1 while the database responds within a second, els
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const [limiter, draining, readiness] = [yield* RateLimiter, yield* PortMiddleware.GracefulShutdown, yield* Readiness]
+  const [limiter, draining, readiness] = [
+    yield* RateLimiter,
+    yield* RequestLifecycle.GracefulShutdown,
+    yield* Readiness
+  ]
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
@@ -79,7 +83,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
-  const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
-  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks))
+  const httpEffect = RequestLifecycle.toHttpEffect(routes, hooks)
+  const server = NodeServer.layer(httpEffect, address, trustedProxies, RequestLifecycle.reject(hooks))
   return Layer.provide(Layer.effectDiscard(logStart), server)
 }))
