@@ -4,7 +4,7 @@ import { inOrder } from "./InOrder.ts"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
 import { operationSteps } from "./OperationMiddleware.ts"
 import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
-import { isStorable, oneOf, openTo } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./TextSchemas.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
   description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban."

@@ -1,7 +1,8 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
 import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { documented, hasOnlyIgnorableNames, transformText } from "./Text.ts"
+import { hasOnlyIgnorableNames } from "./DescribeIssue.ts"
+import { documented, transformText } from "./TextSchemas.ts"
 
 export const isInt64 = (value: unknown): value is bigint =>
   typeof value === "bigint" && BigInt.asIntN(64, value) === value

@@ -5,7 +5,7 @@ import { inOrder } from "./InOrder.ts"
 import * as Keys from "./KeySchemas.ts"
 import { bodySteps, operationSteps } from "./OperationMiddleware.ts"
 import { linkHeader } from "./Paging.ts"
-import { idempotencyKey, transformText } from "./Text.ts"
+import { idempotencyKey, transformText } from "./TextSchemas.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
 export const formatETag = (version: number): string => `"${version}"`

@@ -2,9 +2,9 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./DescribeIssue.ts"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
-import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./Text.ts"
 
 /** The API key of the request, which `Auth` provides. */
 export class CurrentKey extends Context.Service<CurrentKey, {

@@ -5,7 +5,7 @@ import { inOrder } from "./InOrder.ts"
 import { exactJson, int64, isInt64 } from "./Int64.ts"
 import { bodySteps, deprecate, operationSteps, Sunset } from "./OperationMiddleware.ts"
 import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
-import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./Text.ts"
+import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./TextSchemas.ts"
 
 /** SPEC §2 PetStatus. */
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
