@@ -4,6 +4,7 @@ const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
 /** Long suites that measure no time, or with seconds of tolerance, so that other suites may take their CPU. */
 const untimed = [
   "test/{conformance,docs,http,node-server,package}/*.long.test.ts",
+  "test/database/PowerLossEmbedded.long.test.ts",
   "test/processes/{bench,cli,console,deployment}.test.ts"
 ]
 // Above what any test needs on a busy machine. No test measures time by it.

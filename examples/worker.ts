@@ -17,7 +17,11 @@ const pets = Effect.gen(function*() {
   // JSON has no `bigint`, so the ids are strings.
   return Response.json(page.pets.map(({ id, name }) => ({ id: String(id), name })))
 }).pipe(
-  Effect.catch(({ _tag, message }) => Effect.succeed(Response.json({ error: _tag, message }, { status: 502 })))
+  Effect.catch((error) => {
+    // The message of a `PetstoreClientError` has the URL of the service, and that of its reason has not.
+    const { message } = error._tag === "PetstoreClientError" ? error.reason : error
+    return Effect.succeed(Response.json({ error: error._tag, message }, { status: 502 }))
+  })
 )
 
 export default {

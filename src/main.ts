@@ -9,7 +9,7 @@ import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
-import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
+import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
@@ -65,8 +65,9 @@ const service = Layer.merge(drain, FirstKey.layer).pipe(
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
 
 const program = Effect.gen(function*() {
-  const lost = yield* Deferred.make<never, DataDirectoryLost>()
-  const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
+  const failWithLoss = (error: DataDirectoryFailed | DataDirectoryLost) =>
+    void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
   // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))

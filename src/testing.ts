@@ -19,9 +19,13 @@ import { Faults, layerFaultyClient, layerFaultyPets } from "./test-service/TestS
 import { makeTestService, type SentRequest, TestService, withoutInfoLogs } from "./test-service/TestService.ts"
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
+export type { Idempotency, Page, Selection } from "./pets/PetRepository.ts"
+export type { Decision, Window } from "./rate-limit/Policy.ts"
+export type { Caller, Counting } from "./rate-limit/RateLimiter.ts"
 
 type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
+/** All services of the API in memory. */
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
@@ -79,7 +83,7 @@ type PlanOrLimits =
 
 interface Services {
   readonly pets?: Layer.Layer<PetRepository>
-  readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier>
+  readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier, never, SecureRandom.SecureRandom>
   readonly rateLimiter?: Layer.Layer<RateLimiter>
 }
 
@@ -90,7 +94,7 @@ interface Services {
 export const layerTest = (
   {
     apiKey,
-    apiKeys = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto),
+    apiKeys = ApiKeys.layerMemory,
     limits,
     pets = PetRepository.layerMemory,
     plan = limits === undefined ? "free" : "enterprise",
@@ -109,6 +113,11 @@ export const layerTest = (
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
     Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.mergeAll(apiKeys, rateLimiter, AuditLog.layerMemory, KeyUsage.layerMemory)),
+    Layer.provideMerge(Layer.mergeAll(
+      Layer.provide(apiKeys, SecureRandom.layerWebCrypto),
+      rateLimiter,
+      AuditLog.layerMemory,
+      KeyUsage.layerMemory
+    )),
     Layer.fresh
   )

@@ -1,8 +1,8 @@
 import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Result } from "effect"
-import { resolve } from "node:path"
+import { dirname, resolve } from "node:path"
 import * as Brand from "../api/Brand.ts"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
-import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
+import { dataDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
 
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
@@ -45,12 +45,13 @@ const readOrCreate = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
   if (!(yield* fs.exists(file))) {
     // Write a temporary file, then link it to `file`. Linking is atomic and never replaces `file`, so no process
-    // reads half a token, and processes that start together use the same token.
+    // reads half a token, and processes that start together use the same token. A power loss leaves it whole or absent.
     const temporaryFile = `${file}.${yield* randomText(8)}`
-    yield* fs.writeFileString(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`, { mode: 0o600 })
+    yield* Effect.scoped(writeDurably(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`))
     yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(
       Effect.catchIf(({ reason }) => reason._tag === "AlreadyExists", () => Effect.void)
     )
+    yield* Effect.try(() => syncDirectory(dirname(file)))
   }
   const mode = (yield* fs.stat(file)).mode & 0o777
   if ((mode & 0o077) !== 0) {
@@ -61,4 +62,11 @@ const readOrCreate = Effect.fnUntraced(function*(file: string) {
     )
   }
   return yield* fs.readFileString(file)
+})
+
+const writeDurably = Effect.fnUntraced(function*(path: string, text: string) {
+  const fs = yield* FileSystem.FileSystem
+  const file = yield* fs.open(path, { flag: "wx", mode: 0o600 })
+  yield* file.writeAll(new TextEncoder().encode(text))
+  yield* file.sync
 })

@@ -1,4 +1,4 @@
-import { DateTime, Effect, type Result } from "effect"
+import { DateTime, Effect, type Fiber, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
@@ -91,6 +91,8 @@ export interface ApiKeyStore {
   scanEnd(selection: StoreSelection): Effect.Effect<KeyPosition | undefined, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
+  /** Whether a fiber runs within a transaction of this store. It must not read a cache. */
+  isInTransaction(fiber: Fiber.Fiber<unknown, unknown>): boolean
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
@@ -172,6 +174,7 @@ export const memoryStore = Effect.gen(function*() {
       }
       return undefined
     }),
+    isInTransaction: () => false,
     findByHashes: (found) =>
       Effect.sync(() =>
         new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {

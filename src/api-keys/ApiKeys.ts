@@ -21,6 +21,7 @@ export interface ListedKeys {
 
 type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
+/** Issues, changes and finds API keys. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * If `idempotencyKey` was already used, fails with `Conflict`. The issued secret cannot be returned again, because
@@ -32,15 +33,22 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    * ban may already have ended.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
+  /** Fails with `NotFound` for an unknown id. */
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
+  /** Returns the keys that exist, by id. */
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
+  /** Returns the former secrets in their grace period. */
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Takes effect at once in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
+  /** Replaces the secret. Former secrets work for at most `grace`. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
+  /** Ends the grace periods of all former secrets. */
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
+  /** Revokes the key for good. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 }>()("petstore/ApiKeys") {
+  /** Keeps the keys in memory. */
   static readonly layerMemory = Layer.effectContext(
     Effect.flatMap(memoryStore, (store) => make({ store, hash: identity }))
   ).pipe(Layer.provideMerge(Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)))

@@ -30,6 +30,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
+/** The log of the changes to API keys, and of bans. */
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
@@ -37,11 +38,14 @@ export class AuditLog extends Context.Service<AuditLog, {
   appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
+  /** Returns the ids of the keys whose ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
+  /** Returns a page of entries, newest first. */
   list(
     selection: AuditSelection
   ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
 }>()("petstore/AuditLog") {
+  /** Keeps the entries in memory. */
   static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 

@@ -27,12 +27,16 @@ export interface UsageStore {
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
+/** Counts the requests of each API key, by minute and by hour. */
 export class KeyUsage extends Context.Service<KeyUsage, {
+  /** Counts one request at `atMs`, in epoch milliseconds. */
   count(keyId: string, kind: UsageKind, atMs: number): void
   /** Returns stored and pending counts. The pending counts of other processes are missing. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Returns the keys with the most requests, highest first. */
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {
+  /** Keeps the counts in memory. */
   static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 

@@ -31,13 +31,16 @@ type Verification = Effect.Effect<CurrentKey["Service"], KeyRejected | ServiceUn
 const reject = (reason: Rejection, keyId?: string) =>
   Effect.andThen(Metric.update(rejections(reason), 1), Effect.fail(new KeyRejected({ reason, keyId })))
 
+/** Verifies the secret of a request. */
 export class KeyVerifier extends Context.Service<KeyVerifier, {
+  /** Returns the key. Fails with `KeyRejected` if it does not work. */
   verify(secret: Redacted.Redacted): Verification
+  /** Forgets a cached key, so that its change takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
 }>()("petstore/KeyVerifier") {}
 
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
+  readonly store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction" | "recordUses">
   readonly hash: (secret: string) => string
 }) {
   yield* startAtZero(reasons.map((reason) => rejections(reason)))
@@ -61,10 +64,10 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   return KeyVerifier.of({
     // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
     verify: (secret) =>
-      Effect.suspend(() => {
+      Effect.withFiber((fiber) => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
-        const cached = cache.peek(hash)
+        const cached = store.isInTransaction(fiber) ? undefined : cache.peek(hash)
         if (cached !== undefined) return allow(cached)
         if (!isWellFormed(text)) return reject("malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))

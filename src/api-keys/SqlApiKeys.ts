@@ -4,9 +4,11 @@ import type { Fragment } from "effect/sql/Statement"
 import { hash as digest } from "node:crypto"
 import { ApiKey, type KeyPosition } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
+import * as StatementBatcher from "../database/StatementBatcher.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
@@ -96,7 +98,7 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const store: ApiKeyStore = {
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -142,6 +144,8 @@ const make = Effect.gen(function*() {
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
       return Effect.map(withinDeadline(Rows.decode("api_key_secrets", OriginRow, origin)), ([first]) => first)
     },
+
+    isInTransaction: (fiber) => StatementBatcher.isInTransaction(sql, fiber),
 
     findByHashes: (hashes) =>
       sql<

@@ -2,6 +2,7 @@ import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../api/Audit.ts"
 import { Settings } from "../config/Settings.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -32,7 +33,7 @@ const pageStatement = (
 
 const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const insert = (entries: ReadonlyArray<object>, condition = sql`true`) =>
     sql`
       INSERT INTO audit_log (at, action, key_id, operator, address, before, after)

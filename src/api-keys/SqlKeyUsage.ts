@@ -2,8 +2,8 @@ import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { KeyTotals } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
+import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
-import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
@@ -16,7 +16,7 @@ const UsageRow = Schema.Struct({
 
 const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* AdminShare.makeDeadline
   const { hours, minutes } = KeyUsage.resolutions
   const store: KeyUsage.UsageStore = {
     // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.

@@ -11,9 +11,12 @@ import { adminHeadersOf } from "./ResponseHeaders.ts"
 /** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken: HttpApiSecurity.bearer },
+  security: {
+    /** The admin token, as a bearer token. */
+    adminToken: HttpApiSecurity.bearer
+  },
   error: [
-    Errors.errorResponse(Errors.MissingAdminToken, Errors.InvalidAdminToken),
+    Errors.errorResponse(Errors.InvalidAdminToken, Errors.MissingAdminToken),
     Errors.errorResponse(Errors.ReadOnlyToken),
     Errors.errorResponse(Errors.MisdirectedRequest),
     Errors.errorResponse(Errors.TooManyAttempts),
@@ -21,9 +24,13 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   ]
 }) {}
 
+/** The operator of an admin token, and the environment of the service. */
 export const Session = Schema.Struct({
+  /** The name of the admin token. */
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }),
+  /** Whether the token may change keys, or only read. */
   mayChange: Schema.Boolean.annotate({ description: "Whether the token may change keys, or only read." }),
+  /** The name of the installation (`ENVIRONMENT`), or `null`. */
   environment: Schema.NullOr(Schema.String).annotate({
     description: "The name of this installation (`ENVIRONMENT`).",
     examples: ["production"]

@@ -1,8 +1,8 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
-import { cursor, limit, linkHeader } from "./Paging.ts"
-import { isStorable, oneOf } from "./Text.ts"
+import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
+import { isStorable, oneOf, openTo } from "./Text.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
   description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban."
@@ -36,41 +36,68 @@ export const changesOf = (before: AuditValues | null, after: AuditValues | null)
  * the operator or, for a ban, of the banned client. `keyName` is `null` if the API key has been deleted.
  */
 export const AuditEntry = Schema.Struct({
+  /** Ascends with each entry. */
   id: Schema.Int,
+  /** When it happened. */
   at: Instant,
-  action: AuditAction,
+  /** What happened. */
+  action: openTo(AuditAction),
+  /** The API key that it happened to. */
   keyId: KeyId,
+  /** The name of that key now. */
   keyName: Schema.NullOr(Schema.String),
+  /** The name of the admin token. */
   operator: Schema.NullOr(Schema.String),
+  /** The IP address that the request came from. */
   address: Schema.NullOr(Schema.String),
+  /** The changed values before. */
   before: Schema.NullOr(AuditValues),
+  /** The changed values after. */
   after: Schema.NullOr(AuditValues)
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
-export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
+/** The last entry of the previous page. */
+export interface AuditPosition {
+  readonly at: number
+  readonly id: number
+}
 
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
 }
 
+/** The service's cursors of audit entries. */
+export const auditCursors = makeCursorCodec(({ at, id }: AuditPosition) => `${at} ${id}`, parsePosition)
+
+/** The query of a page of the audit log. Without filters, it has all entries. */
 export const AuditQuery = Schema.Struct({
+  /** The maximum number of entries. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  cursor: Schema.optionalKey(cursor(AuditPosition, ({ at, id }) => `${at} ${id}`, parsePosition)),
+  /** Where the page starts: from `next` of the previous page. */
+  cursor: Schema.optionalKey(Cursor),
+  /** Only entries of this API key. */
   key: Schema.optionalKey(KeyId),
+  /** Only entries of the admin token with this name. */
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
     .check(isStorable).pipe(Schema.optionalKey),
+  /** Only entries with this action. */
   action: Schema.optionalKey(AuditAction),
+  /** Only entries at or after this time. */
   since: Schema.optionalKey(givenInstant("Only entries at or after this time. A date is its start in UTC.")),
+  /** Only entries before this time. */
   until: Schema.optionalKey(givenInstant("Only entries before this time. A date is its start in UTC."))
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
 /** `next` is the query for the next page. The last page has none. */
-export const AuditPage = Schema.Struct({ entries: Schema.Array(AuditEntry), next: Schema.optionalKey(AuditQuery) })
-  .annotate({ description: "The entries of the page, newest first." })
+export const AuditPage = Schema.Struct({
+  /** The entries of the page, newest first. */
+  entries: Schema.Array(AuditEntry),
+  /** The query for the next page, if there is one. */
+  next: Schema.optionalKey(AuditQuery)
+}).annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
 
 export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).add(

@@ -5,8 +5,11 @@ import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 
 /** The body of every error response, except to HEAD (SPEC §2 Error). `status` equals the HTTP status. */
 export const ErrorBody = Schema.Struct({
+  /** The machine-readable code, such as `not_found`. Branch on it. */
   code: Schema.String.annotate({ description: "Machine-readable error code." }),
+  /** The description for people. It can change. */
   message: Schema.String.annotate({ description: "Human-readable description." }),
+  /** The HTTP status. */
   status: Schema.Int.check(Schema.isBetween({ minimum: 400, maximum: 599 }))
     .annotate({ description: "The HTTP status code." })
 }).annotate({ identifier: "Error" })
@@ -74,19 +77,25 @@ const declareErrorWith =
   <const Tag extends keyof typeof errors>(tag: Tag) => {
     const [code, status, message]: readonly [typeof errors[Tag][0], typeof errors[Tag][1], string] = errors[tag]
     return Schema.TaggedError<Self>()(tag, {
+      /** The machine-readable code. */
       code: Schema.tag(code),
+      /** The description of the service, for people. It can change. */
       message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
+      /** The HTTP status. */
       status: Schema.tag(status),
-      // The client copies the `X-Request-Id` header of the response to this field. The service leaves it unset.
+      // The service leaves both of these fields unset.
+      /** The `X-Request-Id` of the response. */
       requestId: Schema.optionalKey(Schema.String),
+      /** The `code` of the response, if a newer service sent one that this version does not know. */
+      unknownCode: Schema.optionalKey(Schema.String),
       ...fields
     }, { description: message, httpApiStatus: status })
   }
 // oxlint-enable typescript/no-unnecessary-type-parameters
 
 const declareError = declareErrorWith({})
-const declareErrorWithWait = declareErrorWith({ retryAfter: Schema.optionalKey(Schema.Duration) })
-const declareErrorWithDefaultWait = declareErrorWith({
+const declareErrorWithWait = declareErrorWith({
+  /** The wait that the service asks for in `Retry-After`. Defaults to 1 s. */
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
@@ -95,42 +104,64 @@ const declareErrorWithDefaultWait = declareErrorWith({
  * in this order. The message names only the faults of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
+/** 401: the request has no API key (SPEC §5.3). */
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated (SPEC §5.3). */
 export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey") {}
+/** 401: the request has no admin token. */
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
+/** 401: the admin token is wrong. */
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
 /** 403: the admin token can only read (`ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
 /** 404: no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
+/** 405: the path has no such method. */
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
+/** 408: the request took too long to arrive. */
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
+/** 409: the state of the resource does not allow the change. */
 export class Conflict extends declareError<Conflict>()("Conflict") {}
+/** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends declareError<Gone>()("Gone") {}
 /** 412: `If-Match` does not match the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
+/** 413: the body has more than 16 KiB. */
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
+/** 415: the body is not uncompressed `application/json` in UTF-8. */
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
+/** 417: the `Expect` header has a value other than `100-continue`. */
 export class ExpectationFailed extends declareError<ExpectationFailed>()("ExpectationFailed") {}
+/** 421: the management port does not serve the host of the request. */
 export class MisdirectedRequest extends declareError<MisdirectedRequest>()("MisdirectedRequest") {}
+/** 422: the idempotency key was used with a different body. */
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
 /** 429: the API key kept sending requests after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
+/** 429: too many requests without a valid admin token came from the address. */
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
+/** 431: the URL and the headers are too large, or too many. */
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
 /** 503: overload, a database failure, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
-export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
+export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>()("ServiceUnavailable") {}
+/** 505: the version of HTTP is not supported. */
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
+/** Any error of the API: what its classes have in common. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
+  /** The name of the class, such as `NotFound`. */
   readonly _tag: keyof typeof errors
+  /** The description for people. It can change. */
   readonly message: string
+  /** The `X-Request-Id` of the response. */
   readonly requestId?: string
+  /** The `code` of the response, if a newer service sent one that this version does not know. */
+  readonly unknownCode?: string
+  /** The wait that the service asks for in `Retry-After`. */
   readonly retryAfter?: Duration.Duration
 }
 
@@ -165,11 +196,14 @@ interface ErrorHeaders extends Schema.Struct.Type<typeof waitHeaders> {}
 const headersOf = ({ retryAfter }: ApiError): ErrorHeaders => retryAfter ? { "retry-after": retryAfter } : {}
 
 interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
-  new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter">>): ApiError
+  new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter" | "unknownCode">>): ApiError
   readonly fields: object
 }
 
-/** Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. */
+/**
+ * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. An unknown
+ * code, which a newer service may send, is the first error.
+ */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {
@@ -177,7 +211,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   const [{ status } = new classes[0]()] = defaults
   const examples = defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
   const body = Schema.declare(isErrorBody, { toCodecJson: () => undefined }).check(
-    Schema.makeFilter((value) => value.status === status && defaults.some(({ code }) => code === value.code), {
+    Schema.makeFilter((value) => value.status === status, {
       expected: defaults.map(({ code }) => code).join(" or "),
       representation: { id: "petstore/errorResponse", payload: null, schemas: [ErrorBody.ast] },
       toJsonSchema: ({ schemas }) => ({ allOf: schemas, examples })
@@ -186,9 +220,15 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   const decode = (
     { body: { code, message }, headers }: { readonly body: ErrorBody; readonly headers: ErrorHeaders }
   ): Classes[number]["Type"] => {
-    const Error = classes[defaults.findIndex((error) => error.code === code)] ?? classes[0]
+    const known = classes[defaults.findIndex((error) => error.code === code)]
+    const Error = known ?? classes[0]
     const { "retry-after": retryAfter, "x-request-id": requestId } = headers
-    return new Error({ message, ...requestId !== undefined && { requestId }, ...retryAfter && { retryAfter } })
+    return new Error({
+      message,
+      ...requestId !== undefined && { requestId },
+      ...retryAfter && { retryAfter },
+      ...known === undefined && { unknownCode: code }
+    })
   }
   const isOneOf = Schema.is(Schema.Union(classes))
   const errorSchema = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))

@@ -1,9 +1,10 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
 import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { documented, hasOnlyIgnorableNames } from "./Text.ts"
+import { documented, hasOnlyIgnorableNames, transformText } from "./Text.ts"
 
-const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
+export const isInt64 = (value: unknown): value is bigint =>
+  typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
 const bounds = { minimum: -(2n ** 63n), maximum: 2n ** 63n - 1n }
 const range = `a whole number from ${bounds.minimum} to ${bounds.maximum}`
@@ -72,7 +73,11 @@ export const int64 = (description?: string, example?: number) => {
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer", ...jsonBounds() }) }))
 }
 
+/** A 64-bit integer, as {@link int64} without a description. */
 export const Int64 = int64()
+
+/** A 64-bit integer from a text of digits, such as a parameter of a URL or a `bigint` column of a row of SQL. */
+export const Int64FromString = Schema.String.pipe(Schema.decodeTo(Int64, transformText(range, fromDigits, String)))
 
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 

@@ -1,7 +1,7 @@
 import { DateTime, Result, Schema } from "effect"
-import { cursor, limit } from "./Paging.ts"
+import { Cursor, limit, makeCursorCodec } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
-import { isStorable, oneOf } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./Text.ts"
 
 export const KeyId = Schema.String.annotate({
   description: "Identifier of the key. It is not secret.",
@@ -58,10 +58,15 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
+/** The key that `issueKey` issues. */
 export const NewKey = Schema.Struct({
+  /** The name for operators: 1 to 255 characters. */
   name,
+  /** The plan, which determines the limits. */
   plan: Plan,
+  /** The limits: required on plan enterprise, and rejected on others. */
   limits: Schema.optionalKey(Limits),
+  /** When the key stops working. By default, or with `null`, never. */
   expiresAt: Schema.optionalKey(Schema.NullOr(givenInstant("When the key expires. A date is its start in UTC.")))
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
@@ -69,8 +74,11 @@ export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 /** The body of `updateKey`. Absent fields stay unchanged, but a new plan replaces the limits. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
+  /** The new name. */
   name: Schema.optionalKey(name),
+  /** The new plan. */
   plan: Schema.optionalKey(Plan),
+  /** `false` makes the service reject the key, until it is `true` again. */
   enabled: Schema.optionalKey(isEnabled)
 }).check(
   // If `plan` or `limits` is absent, the valid limits depend on the stored plan, so `ApiKeys.update` checks them.
@@ -82,33 +90,48 @@ export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
 /** `hint` is the last four characters of the secret, or `null` if the secret is older than this field. */
 export const ApiKey = Schema.Struct({
+  /** The id, which is not secret. */
   id: KeyId,
+  /** Incremented by each change. */
   version: Schema.Int,
+  /** The name that an operator gave the key. */
   name,
+  /** The last four characters of the secret. */
   hint: Schema.NullOr(Schema.String),
+  /** The plan. */
   plan: Plan,
+  /** The limits of the plan, or of the key on plan enterprise. */
   limits: Limits,
+  /** Whether requests with the key are authenticated. */
   enabled: isEnabled,
+  /** When the key was issued. */
   createdAt: Instant,
+  /** When the key stops working, if ever. */
   expiresAt: Schema.NullOr(Instant),
+  /** When the key was revoked. */
   revokedAt: Schema.NullOr(Instant),
+  /** The last use, with minute resolution. */
   lastUsedAt: Schema.NullOr(Instant)
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedFromValue(Schema.String) }).annotate({
+/** A key with its secret, from the response that issues or rotates it. */
+export const IssuedKey = Schema.Struct({
+  ...ApiKey.fields,
+  /** The secret. */
+  key: Schema.RedactedFromValue(Schema.String)
+}).annotate({
   identifier: "IssuedKey",
   description: "The key, with its secret. Only the response that issues or rotates the key contains the secret."
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** `name` is the key's name in a list with `search`, which is in the order of names. */
-export const KeyPosition = Schema.Struct({
-  createdAt: Schema.Int,
-  id: KeyId,
-  name: Schema.optionalKey(Schema.String)
-})
-export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
+/** The last key of the previous page. `name` is its name in a list with `search`, which is in the order of names. */
+export interface KeyPosition {
+  readonly createdAt: number
+  readonly id: string
+  readonly name?: string
+}
 
 const parsePosition = (text: string): KeyPosition | undefined => {
   const [, createdAt, id, ofName] = /^(\d{1,16}) ([^\0\n]*)(?:\n([^\0\n]*))?$/.exec(text) ?? []
@@ -121,6 +144,10 @@ const formatPosition = (position: KeyPosition): string => {
   return position.name === undefined ? ofTime : `${ofTime}\n${position.name}`
 }
 
+/** The service's cursors of keys. */
+export const keyCursors = makeCursorCodec(formatPosition, parsePosition)
+
+/** The state of a key. */
 export const KeyState = oneOf("active", "banned", "disabled", "expired", "revoked").annotate({
   description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
     "`expired` over `disabled`."
@@ -141,23 +168,31 @@ export const KeyOrder = oneOf("oldest", "newest").annotate({
   description: "Which keys come first, without `search`. By default the oldest."
 })
 
+/** The query of a page of keys. Without filters, it has all keys. */
 export const KeysQuery = Schema.Struct({
+  /** Only keys on this plan. */
   plan: Schema.optionalKey(Plan),
+  /** Only keys in this state. */
   state: Schema.optionalKey(KeyState),
+  /** Only keys whose name begins with this text, or with this id or these last four characters of the secret. */
   search: Schema.String.annotate({
     description:
       "The beginning of the name, in upper or lower case, the whole id, or the last four characters of the secret. " +
       "The keys are then in the order of their names.",
     examples: ["acme"]
   }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
+  /** Only the key whose current or former secret has this SHA-256, in hexadecimal. */
   secretHash: Schema.String.annotate({
     description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
     examples: ["0f2e4c1d5b6a7988".repeat(4)]
   }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
     .pipe(Schema.optionalKey),
+  /** Which keys come first. The default is `oldest`. */
   order: Schema.optionalKey(KeyOrder),
+  /** The maximum number of keys. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(cursor(KeyPosition, formatPosition, parsePosition))
+  /** Where the page starts: from `next` of the previous page. */
+  cursor: Schema.optionalKey(Cursor)
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}
@@ -166,18 +201,30 @@ const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
 /** The current or former secret that matches `KeysQuery.secretHash`. */
 export const FoundSecret = Schema.Struct({
+  /** Whether requests with the secret are authenticated. */
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
+  /** The expiry of a former secret. `null` for the current one. */
   endsAt: Schema.NullOr(Instant).annotate({ description: "The expiry of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.optionalKey(FoundSecret) })
-  .annotate({ identifier: "ListedKey" })
+/** A key of a page, with its ban. */
+export const ListedKey = Schema.Struct({
+  ...ApiKey.fields,
+  /** The ban, if the key is banned. */
+  ban,
+  /** The secret that `secretHash` of the query matches. */
+  secret: Schema.optionalKey(FoundSecret)
+}).annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
 /** `next` is the query for the next page. The last page has none. */
-export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Schema.optionalKey(KeysQuery) })
-  .annotate({ description: "The keys of the page." })
+export const KeysPage = Schema.Struct({
+  /** The keys of the page. */
+  keys: Schema.Array(ListedKey),
+  /** The query for the next page, if there is one. */
+  next: Schema.optionalKey(KeysQuery)
+}).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. Works until `endsAt` if its key is active. `lastUsedAt` has minute resolution. */
@@ -186,19 +233,28 @@ export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
+/** A key with its usage, its ban and its former secrets. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
+  /** What is left of the limits per minute and per day. */
   usage: Schema.Struct({ minute: Window, day: Window }),
+  /** The ban, if the key is banned. */
   ban,
-  counting: Schema.Literals(["own", "shared", "fallback"]).annotate({
-    description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
-      "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
-  }),
+  /** Where `usage` and `ban` come from. */
+  counting: openTo(
+    Schema.Literals(["own", "shared", "fallback"]).annotate({
+      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
+        "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+    })
+  ),
+  /** The former secrets in their grace period. */
   formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets in their grace period." })
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
+/** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
+  /** How long the former secrets keep working. */
   gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
     .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
     .pipe(Schema.optionalKey)

@@ -90,8 +90,13 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
       const shared = headersOf(status, operation)
       Object.assign(headers, shared)
       const references = Records.map(shared, (_, name) => ({ $ref: `#/components/headers/${name}` }))
+      const own = Records.map(
+        response.headers ?? {},
+        // The contract declares `Location` as optional only for clients: the service always sends it.
+        (header, name) => name === "location" ? { ...header, required: true } : header
+      )
       // Use `Object.assign`, because Effect's type for response headers does not allow `$ref`.
-      Object.assign(response, { headers: { ...Records.mapKeys(response.headers ?? {}, capitalize), ...references } })
+      Object.assign(response, { headers: { ...Records.mapKeys(own, capitalize), ...references } })
     }
   }
   return {

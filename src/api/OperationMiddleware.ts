@@ -6,9 +6,13 @@ import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./Text.ts"
 
+/** The API key of the request, which `Auth` provides. */
 export class CurrentKey extends Context.Service<CurrentKey, {
+  /** The id, which is not secret. */
   readonly id: string
+  /** The plan. */
   readonly plan: Plan
+  /** The limits of the plan, or of the key on plan enterprise. */
   readonly limits: Limits
 }>()("petstore/api/CurrentKey") {}
 
@@ -18,7 +22,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey), Errors.serviceUnavailable]
+  error: [Errors.errorResponse(Errors.InvalidApiKey, Errors.MissingApiKey), Errors.serviceUnavailable]
 }) {}
 
 /** Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8). */
@@ -70,6 +74,7 @@ const nearMissesIn = ({ query }: HttpApiEndpoint.Top) => {
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
+  /** Describes each invalid field, as the service does. */
   static readonly layer = Layer.succeed(Validation, (httpEffect, { endpoint, group }) => {
     const ignoresUnknown = Context.get(group.annotations, IgnoresUnknownNames)
     const validated = Effect.catchIf(httpEffect, isRequestFault, ({ cause, kind }) => {

@@ -1,6 +1,7 @@
 /** Keyset pagination: the `Link` header has an opaque `cursor` for the next page, if there is one (RFC 8288). */
-import { Predicate, Result, Schema } from "effect"
+import { Brand, Effect, Predicate, Result, Schema, SchemaTransformation } from "effect"
 import { Base64Url } from "effect/encoding"
+import { InvalidRequest } from "./Errors.ts"
 import { documented, transformText } from "./Text.ts"
 
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
@@ -31,26 +32,34 @@ const decodeText = (text: string): string | undefined => {
   return ascii.test(decoded) ? decoded : Result.getOrUndefined(Base64Url.decodeString(text))
 }
 
-const expectedCursor = "a cursor from a Link header"
+/**
+ * The position of a page, from `next` of the previous page. Opaque: only the service knows its form, which may change.
+ */
+export const Cursor = Schema.String.check(
+  Schema.makeFilter(() => true, { toJsonSchema: () => ({ pattern: "^[A-Za-z0-9_-]+$" }) })
+).pipe(Schema.brand("Cursor")).annotate({
+  description: "The position of the page, from the `Link` header of the previous page. Defaults to the first page."
+})
+export type Cursor = typeof Cursor.Type
 
-/** A cursor parameter: `format(position)` in base64url. Decoding accepts only the text that encoding produces. */
-export const cursor = <P>(
-  position: Schema.Schema<P>,
-  format: (position: P) => string,
-  parse: (text: string) => P | undefined,
-  example?: P
-) => {
-  const encode = (after: P): string => encodeText(format(after))
-  const decode = (text: string): P | undefined => {
-    const after = parse(decodeText(text) ?? "")
-    return after !== undefined && encode(after) === text ? after : undefined
+const toCursor = Brand.nominal<Cursor>()
+
+const invalidCursor = new InvalidRequest({
+  message: "Invalid request: query.cursor: expected a cursor from a Link header."
+})
+
+/** The service's own form of cursors: `format(position)` in base64url. Accepts only the text that encoding produces. */
+export const makeCursorCodec = <P>(format: (position: P) => string, parse: (text: string) => P | undefined) => {
+  const encode = (position: P): Cursor => toCursor(encodeText(format(position)))
+  return {
+    encode,
+    decode: (cursor: Cursor): Effect.Effect<P, InvalidRequest> => {
+      const position = parse(decodeText(cursor) ?? "")
+      return position !== undefined && encode(position) === cursor
+        ? Effect.succeed(position)
+        : Effect.fail(invalidCursor)
+    }
   }
-  const form = Schema.makeFilter(() => true, { toJsonSchema: () => ({ pattern: "^[A-Za-z0-9_-]+$" }) })
-  return Schema.String.check(form).annotate({
-    description: "The position of the page, from the `Link` header of the previous page. Defaults to the first page.",
-    message: `Expected ${expectedCursor}`,
-    ...example !== undefined && { examples: [encode(example)] }
-  }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
 
 const parseNextLink = (header: string) => {
@@ -58,18 +67,24 @@ const parseNextLink = (header: string) => {
   return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
 }
 
+/** Decodes to `undefined` if the header has only links with other relations. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   path: string,
   query: S
 ) => {
-  const format = (next: S["Encoded"]): string => {
-    const parameters = Object.entries(next).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+  const format = (next: S["Encoded"] | undefined): string => {
+    const parameters = Object.entries(next ?? {}).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
     return `<${path}?${parameters.join("&")}>; rel="next"`
   }
   const link = Schema.String.annotate({
     description: "The next page, if there is one (RFC 8288).",
     examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
-  }).pipe(Schema.decodeTo(query, transformText<S["Encoded"]>(`a link with rel="next"`, parseNextLink, format)))
+  }).pipe(
+    Schema.decodeTo(
+      Schema.UndefinedOr(query),
+      SchemaTransformation.transform({ decode: parseNextLink, encode: format })
+    )
+  )
   return { link: Schema.optionalKey(link) }
 }
 

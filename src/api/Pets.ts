@@ -1,11 +1,12 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { exactJson, Int64, int64 } from "./Int64.ts"
+import { exactJson, int64, isInt64 } from "./Int64.ts"
 import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
-import { cursor, limit, linkHeader, listLimit } from "./Paging.ts"
-import { idempotencyKey, isStorable, oneOf, uncheckedOf } from "./Text.ts"
+import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
+import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./Text.ts"
 
+/** SPEC §2 PetStatus. */
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
   identifier: "PetStatus",
   description: "Availability."
@@ -22,21 +23,32 @@ const name = Schema.String.annotate({
 export const NewPet = Schema.Struct({
   /** At most 1,000 code points: bounds the memory of a page of 100 pets, and fits in a body even if escaped (12 KB). */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),
+  /** Identifier of the category: any 64-bit integer. */
   categoryId: int64("Identifier of the category that the pet belongs to.", 3),
+  /** Availability. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
 /** SPEC §2 Pet. */
 export const Pet = Schema.Struct({
+  /** The identifier, which the service assigns. */
   id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
-  name
+  /** The pet's name: any text, even an empty one. */
+  name,
+  /** Availability. A newer service may send another status. */
+  status: Schema.optionalKey(openTo(PetStatus))
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
 /** `isReplay` is true if an earlier request with the same idempotency key created the pet. */
-export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).annotate({
+export const CreatedPet = Schema.Struct({
+  /** The created pet. */
+  pet: Pet,
+  /** Whether an earlier request created it. */
+  isReplay: Schema.Boolean
+}).annotate({
   description: "The created pet, with its id."
 })
 export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
@@ -55,7 +67,7 @@ const petText = (pet: Pet): string => {
     id: `{"id":${pet.id}`,
     name: `,"name":${quote(pet.name)}`,
     categoryId: `,"categoryId":${pet.categoryId}`,
-    status: pet.status === undefined ? "}" : `,"status":"${pet.status}"}`
+    status: pet.status === undefined ? "}" : `,"status":${quote(pet.status)}}`
   }
   return text.id + text.name + text.categoryId + text.status
 }
@@ -69,22 +81,33 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, { encodeText: petText })
 export const PetsJson = exactJson(Pets, { encodeText: petsText })
 
-export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined, 0n)
+/** The service's cursors contain the last id of the previous page. */
+export const petCursors = makeCursorCodec(String, (text) => {
+  const id = /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
+  return isInt64(id) ? id : undefined
+})
 
-/** The query of `listPets` (SPEC §4.1). `cursor` is the last id of the previous page; its encoding may change. */
+/** The query of `listPets` (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
+  /** The maximum number of pets. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
+  /** Only pets with this status. Without it, the page has pets with and without a status. */
   status: PetStatus.annotate({
     identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."
   }).pipe(Schema.optionalKey),
-  cursor: Schema.optionalKey(PetsCursor)
+  /** Where the page starts: from `next` of the previous page. */
+  cursor: Schema.optionalKey(Cursor.annotate({ examples: [petCursors.encode(0n)] }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
 /** `next` is the query for the next page. The last page has none. */
-export const PetsPage = Schema.Struct({ pets: Pets, next: Schema.optionalKey(ListQuery) })
-  .annotate({ description: "The pets of the page, by ascending id." })
+export const PetsPage = Schema.Struct({
+  /** The pets of the page, by ascending id. */
+  pets: Pets,
+  /** The query for the next page, if there is one. */
+  next: Schema.optionalKey(ListQuery)
+}).annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
@@ -113,7 +136,8 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   success: uncheckedOf(CreatedPet).pipe(HttpApiSchema.encodeToWithHeaders({
     body: PetJson.pipe(HttpApiSchema.status(201)),
     headers: {
-      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
+      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] })
+        .pipe(Schema.optionalKey),
       "idempotent-replayed": Schema.Literal("true").annotate({
         description: "Present if an earlier request with the same idempotency key created the pet."
       }).pipe(Schema.optionalKey)

@@ -3,11 +3,14 @@ import { oneOf } from "./Text.ts"
 
 /** The maximum numbers of requests in 60 seconds (`perMinute`) and in 86,400 seconds (`perDay`). */
 export const Limits = Schema.Struct({
+  /** Requests in 60 seconds. */
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
+  /** Requests in 86,400 seconds. */
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 
+/** The plan of a key, which determines its limits (SPEC §8). */
 export const Plan = oneOf("free", "pro", "business", "enterprise").annotate({
   identifier: "Plan",
   description: "The plan, which determines the limits."

@@ -37,6 +37,18 @@ export const formatChoice = (words: ReadonlyArray<string>): string =>
 export const oneOf = <const Words extends ReadonlyArray<string>>(...words: Words) =>
   Schema.Literals(words).annotate({ message: `Expected one of ${formatChoice(words)}` })
 
+/** In responses: clients also accept other texts, which a newer service may send. The document names only `words`. */
+export const openTo = <Words extends string>(words: Schema.Schema<Words>) =>
+  Schema.declare((value): value is Words | (string & {}) => typeof value === "string", {
+    expected: "string",
+    toCodecJson: () => undefined,
+    toCodecStringTree: () => undefined,
+    toCodecArbitrary: () => Schema.link<Words | (string & {})>()(Schema.String, SchemaTransformation.passthrough())
+  }).check(Schema.makeFilter(() => true, {
+    representation: { id: "petstore/openTo", payload: null, schemas: [words.ast] },
+    toJsonSchema: ({ schemas: [schema] }) => ({ ...schema })
+  }))
+
 // `\x22` is a quotation mark, which some generators copy into a string of Python without escaping it.
 const idempotencyKeyForm = /^(?:\x22[!#-~]{1,255}\x22|[!#-~]{1,255})$/
 
@@ -46,8 +58,10 @@ export const idempotencyKey = (description: string, example: string) => {
     "one idempotency key of 1 to 255 visible ASCII characters without spaces, optionally in quotation marks"
   const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
+  const key = Schema.String.check(Schema.isPattern(idempotencyKeyForm, { expected }))
   return documented(Predicate.isString, expected, schema).pipe(
-    Schema.decodeTo(Schema.String, transformText(expected, parse, (key) => key))
+    // The pattern of the key rejects an invalid one in the client, before it is sent.
+    Schema.decodeTo(key, transformText(expected, parse, (text) => text))
   )
 }
 

@@ -5,17 +5,27 @@ import { Plan } from "./Plans.ts"
 import { oneOf } from "./Text.ts"
 
 const counts = {
+  /** Requests within the limits. */
   allowed: Schema.Int.annotate({ description: "Requests within the limits." }),
+  /** Requests over a limit. */
   rejected: Schema.Int.annotate({ description: "Requests over a limit: 429 rate_limit_exceeded." }),
+  /** Requests during a ban. */
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
 }
 
-export const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
+/** The requests of a minute or an hour. */
+export const UsageInterval = Schema.Struct({
+  /** The start of the interval. */
+  from: Instant,
+  ...counts
+}).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
 /** Counts by minute (the last 60) and hour (up to 720), oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
+  /** The last 60 minutes. */
   minutes: Schema.Array(UsageInterval),
+  /** The last 720 hours. */
   hours: Schema.Array(UsageInterval)
 }).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
@@ -26,21 +36,28 @@ export type UsageCounts = Readonly<Record<UsageKind, number>>
 
 export const topUsageLimit = 10
 
+/** Which keys `topUsage` lists. */
 export const TopUsageQuery = Schema.Struct({
+  /** The last 60 minutes, or the last 24 hours. The default is `hour`. */
   window: oneOf("hour", "day").annotate({
     description: "The last 60 minutes, or the last 24 hours. By default the hour."
   }).pipe(Schema.optionalKey),
+  /** The kind of requests that keys are ordered by. The default is `allowed`. */
   by: oneOf(...usageKinds).annotate({
     description: "The kind of requests that keys are ordered by. By default `allowed`."
   }).pipe(Schema.optionalKey),
+  /** The maximum number of keys. The default is 10. */
   limit: Schema.optionalKey(limit("Maximum number of keys returned.", topUsageLimit))
 })
 export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
 
 /** The request counts of one API key. `name` and `plan` are `null` if the key has been deleted. */
 export const KeyTotals = Schema.Struct({
+  /** The id of the key. */
   keyId: KeyId,
+  /** Its name now. */
   name: Schema.NullOr(Schema.String),
+  /** Its plan now. */
   plan: Schema.NullOr(Plan),
   ...counts
 }).annotate({ identifier: "KeyTotals" })

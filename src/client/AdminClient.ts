@@ -1,4 +1,4 @@
-import { Config, Context, Duration, Effect, Layer, Option, Redacted, type Stream } from "effect"
+import { Config, Context, Duration, Effect, Layer, Option, Redacted, Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { FetchHttpClient, type HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
@@ -11,30 +11,49 @@ import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
 import { makeCall, noopMiddleware, type OperationError, streamPages, type StreamQuery } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
-import type { Optional, Secret } from "./Transport.ts"
+import type { Optional, OptionsConfig, Secret } from "./Transport.ts"
 
 type ErrorOf<Operation extends string> = PetstoreClientError | OperationError<typeof AdminApi, Operation>
+
+/** The errors that every call can fail with. */
 export type AnyAdminError = ErrorOf<"listKeys">
 
+/** The errors of `issue`. */
+export type IssueKeyError = ErrorOf<"issueKey">
+
+/** The errors of `get`, `usage` and `unban`. */
+export type GetKeyError = ErrorOf<"showKey">
+
+/** The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`: `rotate` and `update` send a body. */
+export type ChangeKeyError = ErrorOf<"updateKey">
+
+/** The key that a secret belongs to. */
 export interface FoundKey extends Keys.ListedKey {
+  /** Whether the secret is current, and until when it works. */
   readonly secret: Keys.FoundSecret
 }
 
-interface IssueOptions extends CallOptions {
+/** The options of `issue`. */
+export interface IssueOptions extends CallOptions {
+  /** A second call with the same idempotency key issues no key. */
   readonly idempotencyKey?: string | undefined
 }
 
-interface ChangeOptions extends CallOptions {
+/** The options of calls that change a key. */
+export interface ChangeOptions extends CallOptions {
   /** Optimistic locking: the change fails with `PreconditionFailed` if the key no longer has this version. */
   readonly version?: number | undefined
 }
 
-interface RotateOptions extends ChangeOptions {
+/** The options of `rotate`. */
+export interface RotateOptions extends ChangeOptions {
+  /** How long former secrets keep working: whole seconds up to 30 days. The default is 0. */
   readonly gracePeriod?: Duration.Input | undefined
 }
 
-/** `baseUrl` is the URL of the management port, such as `http://127.0.0.1:9090`. */
+/** The options of a client. `baseUrl` is the URL of the management port, such as `http://127.0.0.1:9090`. */
 export interface AdminOptions extends ClientOptions {
+  /** The admin token, which the client sends as a bearer token. */
   readonly token: Secret
 }
 
@@ -45,11 +64,18 @@ const changeOf = (id: string, { version }: ChangeOptions = {}) => ({
   headers: version === undefined ? {} : { "if-match": [formatETag(version)] }
 })
 
+const clientName = "AdminClient"
+
 const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
   const digest = yield* Digest.Digest
-  const { httpClient } = yield* makeTransport(clientOptions, clientOptions.token, ({ method }) => method === "GET")
+  const { httpClient } = yield* makeTransport(
+    clientName,
+    clientOptions,
+    clientOptions.token,
+    ({ method }) => method === "GET"
+  )
   const api = yield* HttpApiClient.makeWith(AdminApi, { httpClient })
-  const call = makeCall("AdminClient")
+  const call = makeCall(clientName)
 
   const list = (
     query: Optional<Keys.KeysQuery> = {},
@@ -70,10 +96,11 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     issue: (
       key: Optional<Keys.NewKey>,
       options: IssueOptions = {}
-    ): Effect.Effect<Keys.IssuedKey, ErrorOf<"issueKey">> => {
+    ): Effect.Effect<Keys.IssuedKey, IssueKeyError> => {
       const headers = options.idempotencyKey === undefined ? {} : { "idempotency-key": options.idempotencyKey }
       return call("issue", api.issueKey({ payload: omitUndefined(key), headers }), options)
     },
+    /** Gets one page of keys, oldest first. */
     list,
     /**
      * Streams all matching keys, and requests each page only when the stream needs it.
@@ -86,7 +113,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       options?: CallOptions
     ): Stream.Stream<Keys.ListedKey, AnyAdminError> => {
       const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("AdminClient.all", list, ({ keys }) => keys, { ...filter, limit }, options)
+      const pages = streamPages(`${clientName}.all`, list, { ...filter, limit }, options)
+      return Stream.flattenIterable(Stream.map(pages, ({ keys }) => keys))
     },
     /**
      * Finds the API key that a current or former secret belongs to. The request contains only the secret's SHA-256.
@@ -102,19 +130,19 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
         return key?.secret === undefined ? Option.none() : Option.some({ ...key, secret: key.secret })
       }),
     /** Gets a key with its remaining requests, its ban, and the former secrets in their grace period. */
-    get: (id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, ErrorOf<"showKey">> =>
+    get: (id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, GetKeyError> =>
       call("get", api.showKey({ params: { id } }), options, ofKey(id)),
     /**
      * Gets a key's request counts by minute for the last 60 minutes and by hour for up to 720 hours, oldest first.
      * Intervals without requests are absent.
      */
-    usage: (id: string, options?: CallOptions): Effect.Effect<UsageHistory, ErrorOf<"showUsage">> =>
+    usage: (id: string, options?: CallOptions): Effect.Effect<UsageHistory, GetKeyError> =>
       call("usage", api.showUsage({ params: { id } }), options, ofKey(id)),
     /** Lists the keys with the most requests. Defaults: ten keys, by `allowed` requests in the last hour. */
     topUsage: (
       query: Optional<TopUsageQuery> = {},
       options?: CallOptions
-    ): Effect.Effect<ReadonlyArray<KeyTotals>, ErrorOf<"topUsage">> =>
+    ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError> =>
       call("topUsage", api.topUsage({ query: omitUndefined(query) }), options),
     /**
      * Changes the given fields of a key. `expiresAt: null` removes the expiry. `enabled: false` makes the service
@@ -127,7 +155,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       id: string,
       change: Optional<Keys.KeyChange>,
       options?: ChangeOptions
-    ): Effect.Effect<Keys.ApiKey, ErrorOf<"updateKey">> =>
+    ): Effect.Effect<Keys.ApiKey, ChangeKeyError> =>
       call("update", api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) }), options, ofKey(id)),
     /**
      * Replaces the secret of a key. Former secrets work for at most `gracePeriod`: whole seconds up to 30 days, by
@@ -136,18 +164,20 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
      * @example
      * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
      */
-    rotate: (id: string, options: RotateOptions = {}): Effect.Effect<Keys.IssuedKey, ErrorOf<"rotateKey">> => {
+    rotate: (id: string, options: RotateOptions = {}): Effect.Effect<Keys.IssuedKey, ChangeKeyError> => {
       const payload = { gracePeriodSeconds: Duration.toSeconds(options.gracePeriod ?? 0) }
       return call("rotate", api.rotateKey({ ...changeOf(id, options), payload }), options, ofKey(id))
     },
     /** Ends the grace periods of all former secrets, so that only the current secret of the key works. */
-    endFormerSecrets: (id: string, options?: ChangeOptions): Effect.Effect<void, ErrorOf<"endFormerSecrets">> =>
+    endFormerSecrets: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("endFormerSecrets", api.endFormerSecrets(changeOf(id, options)), options, ofKey(id)),
     /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
-    revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ErrorOf<"revokeKey">> =>
+    revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("revoke", api.revokeKey(changeOf(id, options)), options, ofKey(id)),
-    unban: (id: string, options?: CallOptions): Effect.Effect<void, ErrorOf<"unbanKey">> =>
+    /** Ends the ban of a key. Its used-up limits stay used up. */
+    unban: (id: string, options?: CallOptions): Effect.Effect<void, GetKeyError> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),
+    /** Gets one page of the audit log, newest first. */
     audit,
     /** Streams all matching audit entries, newest first, and requests each page only when the stream needs it. */
     auditAll: (
@@ -155,8 +185,10 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       options?: CallOptions
     ): Stream.Stream<AuditEntry, AnyAdminError> => {
       const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("AdminClient.auditAll", audit, ({ entries }) => entries, { ...filter, limit }, options)
+      const pages = streamPages(`${clientName}.auditAll`, audit, { ...filter, limit }, options)
+      return Stream.flattenIterable(Stream.map(pages, ({ entries }) => entries))
     },
+    /** Gets the name of the admin token, whether it may change keys, and the environment of the service. */
     session: (options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError> =>
       call("session", api.showSession(), options)
   }
@@ -171,14 +203,18 @@ export class AdminClient extends Context.Service<AdminClient>()("petstore/AdminC
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** By default, `baseUrl` comes from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. Uses `fetch`. */
+  /**
+   * By default, `baseUrl` comes from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. `config` adds options, and
+   * replaces these. Uses `fetch`.
+   */
   static readonly layerConfig = (
-    config: Config.Wrap<AdminOptions> = {
-      baseUrl: Config.URL("PETSTORE_ADMIN_URL"),
-      token: Config.Redacted("ADMIN_TOKEN")
-    }
-  ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
+    config: OptionsConfig<AdminOptions> = {}
+  ): Layer.Layer<AdminClient, Config.ConfigError> => {
+    const defaults = { baseUrl: Config.String("PETSTORE_ADMIN_URL"), token: Config.Redacted("ADMIN_TOKEN") }
+    return Layer.unwrap(Effect.map(Config.unwrap<AdminOptions>({ ...defaults, ...config }), AdminClient.layer))
+  }
 
+  /** Uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
     Layer.effect(AdminClient, AdminClient.make(options))
 }

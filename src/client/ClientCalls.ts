@@ -2,21 +2,26 @@ import { Context, Effect, Option, Record as Records, Ref, Stream } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
+import { rateLimitOf, type RateLimitState } from "../api/RateLimitState.ts"
 import { fromMismatch, isMismatch, type Mismatch, type PetstoreClientError } from "./ClientError.ts"
-import { rateLimitOf, type RateLimitState } from "./Pacing.ts"
 import { type CallOptions, CurrentCall, omitUndefined, type Optional } from "./Transport.ts"
 
+/** The query of a stream of all items: like that of a list, with `pageSize` instead of `limit`. */
 export type StreamQuery<Query> = Optional<Omit<Query, "limit">> & {
   /** The maximum number of items per request. The default is 100. */
   readonly pageSize?: number | undefined
 }
 
+/** The declared errors of an operation of an `HttpApi`. */
 export type OperationError<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
+/** The facts of a response beside its value, from `withMetadata` and `pages`. */
 export interface ResponseMetadata {
+  /** The HTTP status, such as 201. */
   readonly status: number
+  /** All headers of the response. Their names are in lower case. */
   readonly headers: Headers.Headers
   /** The `X-Request-Id` of the response. */
   readonly requestId: string | undefined
@@ -26,9 +31,17 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
-const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
-  defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
-})
+/** A page of a stream, with the metadata of its response. */
+export type WithMetadata<Page> = Page & {
+  /** The metadata of the response. */
+  readonly metadata: ResponseMetadata
+}
+
+/** Set by `withMetadata`: where a call stores the metadata of its response. Without it, no call keeps any. */
+const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> | undefined>(
+  "petstore/client/LastMetadata",
+  { defaultValue: () => undefined }
+)
 
 /**
  * Runs an effect that calls a client. Returns the effect's result, and the metadata of the last successful response.
@@ -40,10 +53,14 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   call: Effect.Effect<A, E, R>
 ): Effect.fn.Return<[A, ResponseMetadata], E, R> {
   const last = yield* Ref.make(Option.none<ResponseMetadata>())
+  const outer = yield* LastMetadata
   const value = yield* Effect.provideService(call, LastMetadata, last)
   const metadata = yield* Ref.get(last)
-  if (Option.isSome(metadata)) return [value, metadata.value]
-  return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+  if (Option.isNone(metadata)) {
+    return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+  }
+  if (outer !== undefined) yield* Ref.set(outer, metadata)
+  return [value, metadata.value]
 })
 
 /** No-op middleware for `Auth` and `AdminAuth`, because the transport adds the bearer token. */
@@ -66,23 +83,26 @@ export const makeCall = (clientName: string) =>
         (error) => Effect.flatMap(Ref.get(response), (received) => Effect.flip(fromMismatch(error, received)))
       )
     )
-    yield* Ref.set(yield* LastMetadata, Option.map(yield* Ref.get(response), metadataOf))
+    const last = yield* LastMetadata
+    if (last !== undefined) yield* Ref.set(last, Option.map(yield* Ref.get(response), metadataOf))
     return value
   }).pipe(Effect.withSpan(`${clientName}.${name}`, {
     attributes: Records.mapKeys(omitUndefined(attributes), (attribute) => `${Brand.name}.${attribute}`)
   }))
 
-export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
+export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, E>(
   spanName: string,
   list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,
-  itemsOf: (page: Page) => ReadonlyArray<A>,
   first: NoInfer<Query>,
   options: CallOptions | undefined
-): Stream.Stream<A, E> =>
-  Stream.paginate(
-    first,
-    (query) => Effect.map(list(query, options), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)
-  ).pipe(Stream.withSpan(spanName))
+): Stream.Stream<WithMetadata<Page>, E> => {
+  const listPage = (query: Query) =>
+    Effect.map(withMetadata(list(query, options)), ([page, metadata]) => {
+      const pages: ReadonlyArray<WithMetadata<Page>> = [{ ...page, metadata }]
+      return [pages, Option.fromUndefinedOr(page.next)] as const
+    })
+  return Stream.withSpan(Stream.paginate(first, listPage), spanName)
+}
 
 const metadataOf = ({ headers, status }: HttpClientResponse.HttpClientResponse): ResponseMetadata => ({
   status,

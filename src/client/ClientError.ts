@@ -2,48 +2,89 @@ import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { title } from "../api/Brand.ts"
 import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
+import { describeIssue } from "../api/Text.ts"
 
-const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
+type Request = HttpClientRequest.HttpClientRequest
+
+const safe = {
+  /** Without the URL, the host and the cause. */
+  message: Schema.String
+}
 
 /** The connection failed, or no complete response arrived in time. The service may have processed the request. */
-export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
+export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", safe) {}
 
-/** The response does not fit the API. Perhaps another server listens at the address. */
-export class UnexpectedResponse
-  extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
-{}
+/** The response does not fit the API: a redirect, or perhaps another server listens at the address. */
+export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", {
+  ...safe,
+  /** The HTTP status. Browsers hide the status of a redirect: it is 0. */
+  status: Schema.Int
+}) {}
 
 /** The service returned an error that the API does not declare for this operation. The service may be newer. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument or a header is invalid, so the client sent no request. */
-export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
+export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", safe) {}
+
+/** The effect that returns the API key or the token failed, so the client sent no request. */
+export class SecretUnavailable extends Schema.TaggedError<SecretUnavailable>()("SecretUnavailable", safe) {}
 
 /** The `reason` of a `PetstoreClientError`. Handle it with `Effect.catchReason`. */
-export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
+export const PetstoreClientErrorReason = Schema.Union([
+  Unreachable,
+  UnexpectedResponse,
+  UndeclaredError,
+  InvalidInput,
+  SecretUnavailable
+])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A failure other than the API's declared errors. An endpoint of your own `HttpApi` that fails with it returns 502. */
+/**
+ * A failure other than the API's declared errors. An endpoint of your own `HttpApi` that fails with it returns 502.
+ *
+ * Its encoded form is safe to pass on: it has `reason`, `requestId` and `retryAfter`, without the URL, the host and the
+ * causes, which only the process that made the call has, in `message` and in the `cause` of `reason`.
+ */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
+  /** What failed. Its `message` is safe to pass on. */
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response. */
   requestId: Schema.optionalKey(Schema.String),
+  /** The `Retry-After` of the response. */
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {
+  /** The same as `reason`. */
   override readonly cause = this.reason
 
+  /** Names the method, the URL and the cause, for your own log. After encoding, the message of `reason`. */
   override get message(): string {
     return this.reason.message
   }
 }
 
+/** Defines a property that is neither enumerable nor a field, so that neither JSON nor a schema has it. */
+const withLocal = <E extends Error>(error: E, name: "cause" | "message", value: unknown): E =>
+  Object.defineProperty(error, name, { value, configurable: true })
+
+type Facts = Pick<PetstoreClientError, "requestId" | "retryAfter">
+
+/** `message` replaces the safe message of `reason` in this process. */
+const fail = (reason: PetstoreClientErrorReason, message: string, cause?: unknown, facts: Facts = {}) =>
+  withLocal(
+    new PetstoreClientError({ ...facts, reason: cause === undefined ? reason : withLocal(reason, "cause", cause) }),
+    "message",
+    message
+  )
+
 export const isRetryableStatus = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 505)
 
-/** Whether a retry may succeed: true after 408, 429, a 5xx other than 505, or no response. */
+/** Whether a retry may succeed: true after 408, 429, a 5xx other than 505, no response, or an unavailable secret. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   const cause = error._tag === "PetstoreClientError" ? error.reason : error
-  return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"
+  if ("status" in cause) return isRetryableStatus(cause.status)
+  return cause._tag === "Unreachable" || cause._tag === "SecretUnavailable"
 }
 
 export const retryAfterOf = (headers: Headers.Headers): Effect.Effect<Duration.Duration | undefined> => {
@@ -51,30 +92,36 @@ export const retryAfterOf = (headers: Headers.Headers): Effect.Effect<Duration.D
   return value === undefined ? Effect.undefined : Effect.orDie(Schema.decodeEffect(RetryAfter)(value))
 }
 
-export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Duration.Input) =>
+const describe = ({ method, url }: Request): string => `${method} ${url}`
+
+export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Duration.Input, request: Request) =>
   Effect.timeoutOrElse(effect, {
     duration: timeout,
     orElse: () => {
       const message = `No response within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
-      return Effect.fail(new PetstoreClientError({ reason: new Unreachable({ message }) }))
+      return Effect.fail(fail(new Unreachable({ message }), `${describe(request)}: ${message}`))
     }
   })
 
-export const fromRequest = (error: unknown): PetstoreClientError => new PetstoreClientError({ reason: reasonOf(error) })
-
-const reasonOf = (error: unknown): InvalidInput | Unreachable => {
-  const invalid = "The request cannot be sent: "
-  if (Schema.isSchemaError(error)) return new InvalidInput({ message: invalid + error.message, cause: error })
-  if (!HttpClientError.isHttpClientError(error)) {
-    return new Unreachable({ message: innermostMessage(error), cause: error })
-  }
-  const { message, reason, request } = error
-  return reason._tag === "EncodeError"
-    ? new InvalidInput({ message: invalid + (reason.description ?? message) })
-    : new Unreachable({ message: `${describe(request)}: ${innermostMessage(reason)}`, cause: error })
+export const fromSecret = (cause: unknown): PetstoreClientError => {
+  const message = "The secret of the client is unavailable"
+  return fail(new SecretUnavailable({ message }), `${message}: ${innermostMessage(cause)}`, cause)
 }
 
-const describe = ({ method, url }: HttpClientRequest.HttpClientRequest): string => `${method} ${url}`
+export const fromRequest = (error: unknown): PetstoreClientError => {
+  const invalid = "The request cannot be sent: "
+  if (Schema.isSchemaError(error)) return invalidInput(invalid + error.message, error)
+  if (!HttpClientError.isHttpClientError(error)) return unreachable(innermostMessage(error), error)
+  const { message, reason, request } = error
+  return reason._tag === "EncodeError"
+    ? invalidInput(invalid + (reason.description ?? message))
+    : unreachable(`${describe(request)}: ${innermostMessage(reason)}`, error)
+}
+
+const invalidInput = (message: string, cause?: unknown) => fail(new InvalidInput({ message }), message, cause)
+
+const unreachable = (message: string, cause: unknown) =>
+  fail(new Unreachable({ message: "The connection failed" }), message, cause)
 
 const innermostMessage = (error: unknown): string => {
   let message = "no response"
@@ -98,14 +145,29 @@ export const fromMismatch = Effect.fnUntraced(function*(
   const { headers, request, status, text } = response.value
   const requestId = headers["x-request-id"]
   const retryAfter = yield* retryAfterOf(headers)
+  const facts = { ...requestId !== undefined && { requestId }, ...retryAfter !== undefined && { retryAfter } }
   const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
-  const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which ` +
-    `this version of the client cannot read as a ${title} response. Check the address.`
-  return new PetstoreClientError({
-    reason: Option.isSome(body) && body.value.status === status
-      ? new UndeclaredError(body.value)
-      : new UnexpectedResponse({ message, status, cause }),
-    ...requestId !== undefined && { requestId },
-    ...retryAfter !== undefined && { retryAfter }
-  })
+  if (Option.isSome(body) && body.value.status === status) {
+    return fail(new UndeclaredError(body.value), body.value.message, undefined, facts)
+  }
+  const unexpected = (safely: string, fully: string) => {
+    const reason = new UnexpectedResponse({ message: `The response is ${safely}`, status })
+    return fail(reason, `${describe(request)} returned ${fully}`, cause, facts)
+  }
+  const { location } = headers
+  // Browsers show a redirect that they do not follow as status 0, without headers (`opaqueredirect`).
+  if (status === 0 || (status >= 300 && status < 400 && location !== undefined)) {
+    // Only the host, because the rest of the location can contain a secret.
+    const host = location === undefined ? undefined : URL.parse(location, request.url)?.host
+    const fully = `${status}, a redirect to ${host ?? "an unknown host"}`
+    return unexpected(`a redirect (${status}), which the client does not follow`, fully)
+  }
+  const type = headers["content-type"] ?? "no type"
+  const received = `${status} with ${type}, which this version of the client cannot read as a ${title} response`
+  return unexpected(received, `${received}: ${mismatchOf(cause)}. Check the address.`)
 })
+
+const mismatchOf = (cause: Mismatch): string =>
+  Schema.isSchemaError(cause)
+    ? describeIssue(cause.issue, (path) => ["response", ...path].join("."))
+    : "description" in cause.reason && cause.reason.description || cause.message

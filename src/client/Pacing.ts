@@ -1,7 +1,12 @@
-/** Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the API key banned. */
-import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
-import type { Headers, HttpClientResponse } from "effect/http"
+/**
+ * Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the API key banned. Calls
+ * that wait get their turns in order of arrival.
+ */
+import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
+import type { HttpClientResponse } from "effect/http"
+import { millisUntilReset, rateLimitOf, type RateLimitState } from "../api/RateLimitState.ts"
 import { retryAfterOf } from "./ClientError.ts"
+import type { ClientMetrics } from "./ClientMetrics.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
@@ -11,27 +16,6 @@ type Response = HttpClientResponse.HttpClientResponse
  */
 const maxProbeDelayMs = 60_000
 
-const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
-  decode: SchemaGetter.transform((seconds) => seconds * 1000),
-  encode: SchemaGetter.transform((millis) => millis / 1000)
-}))
-
-/** The API key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
-export const RateLimitState = Schema.Struct({
-  /** Requests per window. */
-  limit: Schema.FiniteFromString,
-  remaining: Schema.FiniteFromString,
-  resetAt: EpochSeconds
-}).pipe(
-  Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
-)
-export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState> {}
-
-const readHeaders = Schema.decodeUnknownOption(RateLimitState)
-
-export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
-  headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
-
 /** The client pauses after a 429, stored as `rejection`, or when a limit has 0 remaining. Times are in epoch ms. */
 interface Pause {
   readonly startedAt: number
@@ -40,57 +24,120 @@ interface Pause {
   readonly probeAt: number
 }
 
+/** A call in line. Its turn is to send its request, or to fail with an earlier response. */
+interface Waiter {
+  readonly deadline: number
+  readonly turn: Deferred.Deferred<"send" | Response>
+}
+
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
+  /** Resolved when `pause` changes. */
+  readonly pauseChanged: Deferred.Deferred<void>
   /**
    * Starts at 1. A response with rate-limit headers sets this limit to `remaining`, but at least 1. A success without
    * those headers sets this limit to Infinity.
    */
   readonly maxInFlight: number
+  readonly inFlight: ReadonlySet<Waiter>
+  readonly waiting: ReadonlyArray<Waiter>
 }
 
-export class MustWait extends Data.TaggedError("MustWait")<{ readonly waitMs: number }> {}
+export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
+  const pacing = yield* Ref.make<PacingState>({
+    latest: Option.none(),
+    pause: undefined,
+    pauseChanged: yield* Deferred.make<void>(),
+    maxInFlight: 1,
+    inFlight: new Set(),
+    waiting: []
+  })
 
-export const makePacing = Effect.gen(function*() {
-  const pacing = yield* Ref.make<PacingState>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
-  const slots = yield* Semaphore.make(1)
-
-  const update = (change: (before: PacingState) => PacingState) =>
-    Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
+  // Uninterruptible, so that each call whose turn has come hears of it.
+  const update = Effect.fnUntraced(function*(change: (before: PacingState, now: number) => PacingState) {
+    const now = yield* Clock.currentTimeMillis
+    const pauseChanged = yield* Deferred.make<void>()
+    const [turns, former] = yield* Ref.modify(pacing, (before) => {
+      const changed = change(before, now)
+      const isSame = changed.pause === before.pause
+      const [given, after] = takeTurns(isSame ? changed : { ...changed, pauseChanged }, now)
+      return [[given, isSame ? undefined : before.pauseChanged] as const, after]
+    })
+    for (const [{ turn }, outcome] of turns) yield* Deferred.succeed(turn, outcome)
+    if (former !== undefined) yield* Deferred.succeed(former, undefined)
+  }, Effect.uninterruptible)
 
   /** Raises `maxInFlight` by 1 if a response takes over a second, so that one slow request does not block others. */
-  const raiseLimit = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withRaisedLimit(before, now)))
-    .pipe(Effect.delay("1 second"), Effect.andThen(Effect.never))
+  const raiseLimit = Effect.andThen(Effect.delay(update(withRaisedLimit), "1 second"), Effect.never)
+
+  const sleepUntilEnd = Effect.fnUntraced(function*(pause: Pause) {
+    const waitMs = pause.endsAt - (yield* Clock.currentTimeMillis)
+    if (waitMs > 0) yield* metrics.wait("limit", waitMs, "the limit is used up")
+    if ((yield* Ref.get(pacing)).pause === pause) yield* update((before) => ({ ...before, pause: undefined }))
+  })
+
+  /** Each waiting call sleeps until the end of the pause. The first to wake ends the pause for all. */
+  const endPauses = Effect.flatMap(
+    Ref.get(pacing),
+    ({ pause, pauseChanged }) =>
+      Effect.raceFirst(Deferred.await(pauseChanged), pause === undefined ? Effect.never : sleepUntilEnd(pause))
+  )
 
   return {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
-    pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
-
-    /**
-     * Sends the request when fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails with
-     * `MustWait`. During a longer pause, returns `rejection` until `probeAt`. Without a `rejection`, or from `probeAt`
-     * on, sends the request despite the pause.
-     */
-    attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
-      Effect.gen(function*() {
-        const { pause } = yield* Ref.get(pacing)
-        const now = yield* Clock.currentTimeMillis
-        if (pause !== undefined && now < pause.endsAt) {
-          if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
-          if (pause.rejection !== undefined && now < pause.probeAt) return pause.rejection
-        }
+    /** Sends the request in its turn, or returns the response that began a pause which ends after `deadline`. */
+    attempt: Effect.fnUntraced(function*<E, R>(send: Effect.Effect<Response, E, R>, deadline: number) {
+      const waiter: Waiter = { deadline, turn: yield* Deferred.make<"send" | Response>() }
+      const sendInTurn = Effect.gen(function*() {
+        yield* update((before) => ({ ...before, waiting: [...before.waiting, waiter] }))
+        const turn = yield* Effect.raceFirst(Deferred.await(waiter.turn), Effect.forever(endPauses))
+        if (turn !== "send") return turn
+        const sentAt = yield* Clock.currentTimeMillis
         const response = yield* Effect.raceFirst(send, raiseLimit)
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
-        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
-        const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }
-        yield* update((before) => withResponse(before, response, times))
+        const jitterMs = yield* Random.nextBetween(0, 1000)
+        yield* update((before, now) => withResponse(before, response, { sentAt, now, jitterMs, retryAfterMs }))
+        yield* metrics.limited(rateLimitOf(response.headers))
         return response
-      }).pipe(slots.withPermit)
+      })
+      const leave = update((before) => ({
+        ...before,
+        inFlight: before.inFlight.difference(new Set([waiter])),
+        waiting: before.waiting.filter((other) => other !== waiter)
+      }))
+      // If many calls are interrupted at once, let the interruption reach all of them before the next gets its turn.
+      return yield* Effect.onExit(
+        sendInTurn,
+        (exit) => Exit.hasInterrupts(exit) ? Effect.andThen(Effect.yieldNow, leave) : leave
+      )
+    })
   }
 })
-export type Pacing = Effect.Success<typeof makePacing>
+export type Pacing = Effect.Success<ReturnType<typeof makePacing>>
+
+/**
+ * Gives turns to the first calls in line while fewer than `maxInFlight` are in flight. During a pause that ends by a
+ * call's deadline, the call waits. During a longer pause, it gets `rejection` until `probeAt`. Without a `rejection`,
+ * or from `probeAt` on, it may send its request despite the pause.
+ */
+const takeTurns = (state: PacingState, now: number) => {
+  const pause = state.pause !== undefined && now < state.pause.endsAt ? state.pause : undefined
+  const turns: Array<readonly [Waiter, "send" | Response]> = []
+  const waiting: Array<Waiter> = []
+  const inFlight = new Set(state.inFlight)
+  for (const waiter of state.waiting) {
+    const canWait = pause !== undefined && pause.endsAt <= waiter.deadline
+    if (!canWait && pause?.rejection !== undefined && now < pause.probeAt) turns.push([waiter, pause.rejection])
+    else if (canWait || inFlight.size >= state.maxInFlight) waiting.push(waiter)
+    else {
+      inFlight.add(waiter)
+      turns.push([waiter, "send"])
+    }
+  }
+  return [turns, { ...state, waiting, inFlight }] as const
+}
 
 const withRaisedLimit = (before: PacingState, now: number): PacingState => {
   const allowed = Option.match(before.latest, {
@@ -101,22 +148,24 @@ const withRaisedLimit = (before: PacingState, now: number): PacingState => {
 }
 
 const withResponse = (
-  { latest, maxInFlight, pause: before }: PacingState,
+  state: PacingState,
   response: Response,
   { jitterMs, now, retryAfterMs, sentAt }: Readonly<Record<"sentAt" | "now" | "jitterMs" | "retryAfterMs", number>>
 ): PacingState => {
+  const { latest, maxInFlight, pause: before } = state
   const { headers, status } = response
   const shown = rateLimitOf(headers)
   // If a request sent after the pause began has succeeded, end the pause: an operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
-    // Delay all calls by the same jitter, so that they keep their order.
+    // Delay all calls by the same jitter, because the service opens the next window for all of them.
     const endsAt = now + jitterMs + ms
     const probeAt = rejection === undefined ? now : Math.min(endsAt, now + maxProbeDelayMs)
     return { startedAt: now, endsAt, rejection, probeAt }
   }
   const isUsedUp = Option.isSome(shown) && shown.value.remaining === 0
   return {
+    ...state,
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
       // Without rate-limit headers, as from the management port, do not limit the requests in flight.
@@ -126,13 +175,7 @@ const withResponse = (
     pause: status === 429 && now >= (pause?.probeAt ?? now)
       ? pauseFor(retryAfterMs, response)
       : isUsedUp && now >= (pause?.endsAt ?? now)
-      ? pauseFor(resetMs(headers, shown.value, now))
+      ? pauseFor(millisUntilReset(headers, shown.value, now))
       : pause
   }
-}
-
-/** Prefers the seconds in `RateLimit` to the time in `X-RateLimit-Reset`, because this machine's clock may be wrong. */
-const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
-  const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
-  return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)
 }

@@ -1,4 +1,4 @@
-import { Config, Context, Effect, Layer, type Stream } from "effect"
+import { Config, Context, Effect, Layer, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, type HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
@@ -6,40 +6,63 @@ import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { makeCall, noopMiddleware, type OperationError, streamPages, type StreamQuery } from "./ClientCalls.ts"
+import { makeCall, noopMiddleware, type OperationError, streamPages } from "./ClientCalls.ts"
+import type { StreamQuery, WithMetadata } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, type ClientOptions, makeTransport, omitUndefined } from "./Transport.ts"
-import type { Optional, Secret } from "./Transport.ts"
+import type { Optional, OptionsConfig, Secret } from "./Transport.ts"
 
 type ErrorOf<Operation extends string> = PetstoreClientError | OperationError<typeof PetstoreApi, Operation>
+
+/** The errors that every call can fail with, and the only ones of `list`, `all` and `pages`. */
 export type AnyError = ErrorOf<"listPets">
 
-/** `baseUrl` may end with `/v1` (SPEC §1). */
+/** The errors of `create`. */
+export type CreateError = ErrorOf<"createPet">
+
+/** The errors of `get`. */
+export type GetError = ErrorOf<"getPet">
+
+/** The options of a client. `baseUrl` may end with `/v1` (SPEC §1). */
 export interface Options extends ClientOptions {
+  /** The API key, which the client sends as a bearer token (SPEC §5). */
   readonly apiKey: Secret
 }
 
-/** The query of `all`. `cursor` is a pet id: the stream starts with the next pet. */
+/** The query of `all` and `pages`. `cursor` is that of `next` of an earlier page: the stream starts with that page. */
 export interface AllQuery extends StreamQuery<ListQuery> {}
 
+/** The options of `create`. */
 export interface CreateOptions extends CallOptions {
-  /** Within 24 hours, one idempotency key creates only one pet. The default is a new UUID per run of the effect. */
+  /**
+   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters, and no space.
+   * The default is a new UUID per run of the effect.
+   */
   readonly idempotencyKey?: string | undefined
 }
+
+const clientName = "PetstoreClient"
 
 /** Creates a client without a `Layer`, for programs that use several API keys. */
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const { httpClient, rateLimit } = yield* makeTransport(
+    clientName,
     clientOptions,
     clientOptions.apiKey,
     ({ headers, method }) => method === "GET" || "idempotency-key" in headers
   )
   const api = yield* HttpApiClient.makeWith(PetstoreApi, { httpClient })
-  const call = makeCall("PetstoreClient")
+  const call = makeCall(clientName)
 
   const list = (query: Optional<ListQuery> = {}, options?: CallOptions): Effect.Effect<PetsPage, AnyError> =>
     call("list", api.listPets({ query: omitUndefined(query) }), options, { ...query })
+
+  const pages = (
+    { pageSize: limit = listLimit.maximum, ...filter }: AllQuery = {},
+    options?: CallOptions
+  ): Stream.Stream<WithMetadata<PetsPage>, AnyError> =>
+    streamPages(`${clientName}.pages`, list, { ...filter, limit }, options)
 
   return {
     /**
@@ -52,16 +75,23 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     list,
     /**
+     * Streams the pages of `all`, each with the metadata of its response. To resume it later, store `next.cursor` of
+     * the last page that you have processed.
+     *
+     * @example
+     * yield* Stream.runForEach(petstore.pages({ pageSize: 50 }), ({ metadata, pets }) =>
+     *   Console.log(pets.length, metadata.requestId))
+     */
+    pages,
+    /**
      * Streams all matching pets by ascending id, and requests each page only when the stream needs it. If the request
      * for a page fails, the stream emits the pets of the earlier pages and then fails with the same error.
      *
      * @example
      * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
      */
-    all: (query: AllQuery = {}, options?: CallOptions): Stream.Stream<Pet, AnyError> => {
-      const { pageSize: limit = listLimit.maximum, ...filter } = query
-      return streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...filter, limit }, options)
-    },
+    all: (query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError> =>
+      Stream.flattenIterable(Stream.map(pages(query, options), ({ pets }) => pets)),
     /**
      * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
      * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that key created another pet.
@@ -69,7 +99,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      * @example
      * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
      */
-    create: (pet: Optional<NewPet>, options: CreateOptions = {}): Effect.Effect<Pet, ErrorOf<"createPet">> =>
+    create: (pet: Optional<NewPet>, options: CreateOptions = {}): Effect.Effect<Pet, CreateError> =>
       Effect.gen(function*() {
         const key = options.idempotencyKey ?? (yield* random.uuidV7())
         const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key } })
@@ -83,7 +113,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      *
      * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
      */
-    get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, ErrorOf<"getPet">> =>
+    get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, GetError> =>
       call("get", api.getPet({ params: { petId: id } }), options, { "pet.id": id }),
     /** The API key's most restrictive limit, from the latest rate-limit headers. At first `None`. */
     rateLimit
@@ -99,12 +129,18 @@ export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** By default, `baseUrl` comes from `PETSTORE_URL` and `apiKey` from `PETSTORE_API_KEY`. Uses `fetch`. */
+  /**
+   * By default, `baseUrl` comes from `PETSTORE_URL` and `apiKey` from `PETSTORE_API_KEY`. `config` adds options, and
+   * replaces these. Uses `fetch`.
+   */
   static readonly layerConfig = (
-    config: Config.Wrap<Options> = { baseUrl: Config.URL("PETSTORE_URL"), apiKey: Config.Redacted("PETSTORE_API_KEY") }
-  ): Layer.Layer<PetstoreClient, Config.ConfigError> =>
-    Layer.unwrap(Effect.map(Config.unwrap(config), PetstoreClient.layer))
+    config: OptionsConfig<Options> = {}
+  ): Layer.Layer<PetstoreClient, Config.ConfigError> => {
+    const defaults = { baseUrl: Config.String("PETSTORE_URL"), apiKey: Config.Redacted("PETSTORE_API_KEY") }
+    return Layer.unwrap(Effect.map(Config.unwrap<Options>({ ...defaults, ...config }), PetstoreClient.layer))
+  }
 
+  /** Uses the `HttpClient` of the context. It must not follow redirects: `FetchHttpClient` and those of Node do not. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 }

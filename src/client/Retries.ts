@@ -1,14 +1,15 @@
 /**
  * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, retries any request,
- * because the service did not process it. After a 408, a 5xx other than 505, or no response, retries only idempotent
- * requests. `Pacing.ts` also delays the client's other calls after a 429.
+ * because the service did not process it, and also if the secret was unavailable. After a 408, a 5xx other than 505, or
+ * no response, retries only idempotent requests. `Pacing.ts` also delays the client's other calls after a 429.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
-import type { HttpClientResponse } from "effect/http"
-import * as Brand from "../api/Brand.ts"
+import type { HttpClientRequest, HttpClientResponse } from "effect/http"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
+import type { ClientMetrics } from "./ClientMetrics.ts"
 import type { Pacing } from "./Pacing.ts"
 
+/** When to retry, and how long to wait for a retry or for a limit. */
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
@@ -29,20 +30,17 @@ type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClie
 
 export const sendWithRetries = Effect.fnUntraced(function*(
   send: Attempt,
+  request: HttpClientRequest.HttpClientRequest,
   isIdempotent: boolean,
   { attemptTimeout = "30 seconds", maxWait, schedule = backoff, times = 5 }: RetryOptions,
   timeout: Duration.Duration,
-  pacing: Pacing
+  pacing: Pacing,
+  metrics: ClientMetrics
 ) {
   const nextDelay = yield* Schedule.toStep(Schedule.upTo(schedule, { times }))
   const waitBudget = Duration.min(timeout, Duration.fromInputUnsafe(maxWait ?? timeout))
   const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(waitBudget)
-  const attempt: Attempt = pacing.attempt(withTimeout(send, attemptTimeout), deadline).pipe(
-    Effect.catchTag(
-      "MustWait",
-      ({ waitMs }) => Effect.andThen(wait(waitMs, "the limit is used up"), Effect.suspend(() => attempt))
-    )
-  )
+  const attempt = pacing.attempt(withTimeout(send, attemptTimeout, request), deadline)
   for (let resends = 0;; resends++) {
     const annotations = resends === 0 ? {} : { "http.request.resend_count": resends }
     const outcome = yield* Effect.result(Effect.annotateSpans(attempt, annotations))
@@ -50,26 +48,16 @@ export const sendWithRetries = Effect.fnUntraced(function*(
     const response = Result.isSuccess(outcome) ? outcome.success : undefined
     const isRejection = response?.status === 429
     const mayHelp = Result.isSuccess(outcome) ? isRetryableStatus(outcome.success.status) : isRetryable(outcome.failure)
-    if (!mayHelp || !isIdempotent && !isRejection) return yield* Effect.fromResult(outcome)
+    const isUnsent = Result.isFailure(outcome) && outcome.failure.reason._tag === "SecretUnavailable"
+    if (!mayHelp || !isIdempotent && !isRejection && !isUnsent) return yield* Effect.fromResult(outcome)
     const delayMs = yield* nextDelay(now, undefined).pipe(
       Effect.map(([, delay]) => Duration.toMillis(delay)),
       Pull.catchDone(() => Effect.succeed(Infinity))
     )
     const retryAfter = response === undefined ? undefined : yield* retryAfterOf(response.headers)
-    const pauseMs = isRejection ? (yield* pacing.pauseEnd(now)) - now : 0
-    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0), pauseMs)
+    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0))
     if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
-    yield* wait(waitMs, response === undefined ? "no response" : `status ${response.status}`)
+    const reason = isUnsent ? "no secret" : response === undefined ? "no response" : `status ${response.status}`
+    yield* metrics.wait("retry", waitMs, reason)
   }
-})
-
-const wait = Effect.fnUntraced(function*(waitMs: number, cause: string) {
-  const clock = yield* Clock.Clock
-  const attributes = { [`${Brand.name}.wait.ms`]: Math.ceil(waitMs), [`${Brand.name}.wait.cause`]: cause }
-  yield* Effect.currentSpan.pipe(
-    Effect.tap((span) => Effect.sync(() => span.event("wait", clock.monotonicTimeNanosUnsafe(), attributes))),
-    Effect.ignore
-  )
-  yield* Effect.logDebug(`Waiting ${Math.ceil(waitMs)} ms: ${cause}.`)
-  yield* Effect.sleep(Math.ceil(waitMs))
 })

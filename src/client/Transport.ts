@@ -1,8 +1,10 @@
 /** The `HttpClient` of a client: authorizes, paces and times out each attempt, and retries. */
-import { Context, Duration, Effect, Option, type Redacted, Ref } from "effect"
-import { Headers, HttpClient, HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
+import { type Config, Context, Duration, Effect, Exit, Option, type Redacted, Ref } from "effect"
+import { FetchHttpClient, Headers, HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
+import type { HttpClientResponse } from "effect/http"
 import * as Brand from "../api/Brand.ts"
-import { fromRequest, type PetstoreClientError, withTimeout } from "./ClientError.ts"
+import { fromRequest, fromSecret, type PetstoreClientError, withTimeout } from "./ClientError.ts"
+import { makeMetrics } from "./ClientMetrics.ts"
 import { makePacing } from "./Pacing.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
@@ -10,26 +12,38 @@ const version = "1.0.0"
 
 /** The options of one call. They override the client's options. `retry` is merged field by field. */
 export interface CallOptions {
+  /** When to retry, and how long to wait for a retry or for a limit. */
   readonly retry?: RetryOptions | undefined
   /** The timeout of the whole call, including retries and waits. The default is 2 minutes. */
   readonly timeout?: Duration.Input | undefined
-  /** Additional request headers. */
+  /** Additional request headers. A `User-Agent`, such as `shop/2.1`, precedes that of the client. */
   readonly headers?: Headers.Input | undefined
 }
 
+/** The options of both clients. Those of `CallOptions` are the defaults of all calls. */
 export interface ClientOptions extends CallOptions {
-  /** An http or https URL. Any other value is a defect: creating the client dies with a `TypeError`. */
+  /**
+   * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client
+   * dies with a `TypeError`, which does not contain the value.
+   */
   readonly baseUrl: string | URL
 }
 
-/** A secret, or an effect that returns it. The effect runs before each attempt, so that the secret can be rotated. */
-export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted>
+/**
+ * A secret, or an effect that returns it. The effect runs before each attempt, so that the secret can be rotated. If it
+ * fails, the attempt fails with `SecretUnavailable`, and is retried as if there were no response.
+ */
+export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted, unknown>
 
+/** The fields of `T`, of which the optional ones may also be `undefined`. */
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- removes only fields that are optional in T
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
+
+/** A `Config` for each of some options, as `layerConfig` takes them. */
+export type OptionsConfig<Options> = { readonly [Name in keyof Options]?: Config.Wrap<Options[Name]> }
 
 type Request = HttpClientRequest.HttpClientRequest
 type Response = HttpClientResponse.HttpClientResponse
@@ -40,24 +54,31 @@ export class CurrentCall extends Context.Service<CurrentCall, {
 }>()("petstore/client/CurrentCall") {}
 
 export const makeTransport = Effect.fnUntraced(function*(
+  clientName: string,
   defaults: ClientOptions,
   secret: Secret,
   isIdempotent: (request: Request) => boolean
 ) {
   const client = yield* HttpClient.HttpClient
-  const pacing = yield* makePacing
+  const metrics = makeMetrics(clientName)
+  const pacing = yield* makePacing(metrics)
   const send = Effect.fnUntraced(function*(request: Request) {
     const call = yield* CurrentCall
     const attempt = authorize(request, secret, call.options.headers ?? defaults.headers ?? {}).pipe(
-      Effect.flatMap(client.execute),
+      Effect.flatMap((authorized) =>
+        Effect.onExit(
+          withoutRedirects(client.execute(authorized)),
+          (exit) => metrics.attempted(Exit.isSuccess(exit) ? exit.value.status : undefined)
+        )
+      ),
       // Read the body within the attempt, so that the client retries after a truncated body.
       Effect.tap((response) => response.text),
-      Effect.mapError(fromRequest)
+      Effect.mapError((error) => error._tag === "PetstoreClientError" ? error : fromRequest(error))
     )
     const retry = { ...defaults.retry, ...omitUndefined<RetryOptions>(call.options.retry ?? {}) }
     const timeout = Duration.fromInputUnsafe(call.options.timeout ?? defaults.timeout ?? "2 minutes")
-    const sending = sendWithRetries(attempt, isIdempotent(request), retry, timeout, pacing)
-    const response = yield* withTimeout(sending, timeout)
+    const sending = sendWithRetries(attempt, request, isIdempotent(request), retry, timeout, pacing, metrics)
+    const response = yield* withTimeout(sending, timeout, request)
     const requestId = response.headers["x-request-id"]
     if (requestId !== undefined) yield* Effect.annotateCurrentSpan(`${Brand.name}.request.id`, requestId)
     yield* Ref.set(call.response, Option.some(response))
@@ -72,10 +93,19 @@ export const makeTransport = Effect.fnUntraced(function*(
   return { httpClient, rateLimit: pacing.latest }
 })
 
+/** The client would send a body and a key to any host that a redirect names, and trust its response. */
+const withoutRedirects = <A, E>(send: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+  Effect.contextWith((context: Context.Context<never>) => {
+    const own = Context.getOrUndefined(context, FetchHttpClient.RequestInit)
+    return Effect.provideService(send, FetchHttpClient.RequestInit, { ...own, redirect: "manual" })
+  })
+
 const parseBaseUrl = (baseUrl: string | URL): string => {
   const url = URL.parse(String(baseUrl))
-  if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new TypeError("baseUrl: expected an http or https URL, such as https://api.example")
+  if (url === null || !/^https?:$/.test(url.protocol) || url.username + url.password !== "" || /[?#]/.test(url.href)) {
+    throw new TypeError(
+      "baseUrl: expected an http or https URL without credentials, query and fragment, such as https://api.example"
+    )
   }
   return url.href.replace(/\/(?:v1\/?)?$/, "")
 }
@@ -87,8 +117,10 @@ const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.st
 const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\r\n]*[\t -~\x80-\xff]*[\r\n]*$/]
 
 const authorize = Effect.fnUntraced(function*(request: Request, secret: Secret, own: Headers.Input) {
-  const headers = { ...!isBrowser && { "user-agent": `${Brand.name}-client/${version}` }, ...Headers.fromInput(own) }
-  const token = Effect.isEffect(secret) ? yield* secret : secret
+  const { "user-agent": application = "", ...others } = Headers.fromInput(own)
+  const userAgent = `${application} ${Brand.name}-client/${version}`.trimStart()
+  const headers = isBrowser ? Headers.fromInput(own) : { ...others, "user-agent": userAgent }
+  const token = Effect.isEffect(secret) ? yield* Effect.mapError(secret, fromSecret) : secret
   const authorized = HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token)
   const invalid = Object.entries(authorized.headers).find(([name, value]) =>
     !headerName.test(name) || !headerValue.test(value)

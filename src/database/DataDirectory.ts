@@ -1,6 +1,6 @@
-import { Context, Data, Effect, FileSystem } from "effect"
-import { existsSync } from "node:fs"
-import { join } from "node:path"
+import { Context, Data, Effect, FileSystem, Result } from "effect"
+import { closeSync, existsSync, fsyncSync, openSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
 import { Settings } from "../config/Settings.ts"
 
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
@@ -20,20 +20,40 @@ export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
     `Run only one process per data directory. Never delete or replace a file in it, including "lock".`
 }
 
-export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) => void>(
+export class DataDirectoryFailed extends Data.TaggedError("DataDirectoryFailed")<{
+  readonly directory: string
+  readonly reason: string
+}> {
+  override readonly message =
+    `A file in the data directory "${this.directory}" cannot be written (${this.reason}). This process acknowledges ` +
+    `nothing more and exits. Free space or repair the disk, then start the service again.`
+}
+
+/** Receives the failure once, when this process must stop using its data directory. */
+export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryFailed | DataDirectoryLost) => void>(
   "petstore/DataDirectory/OnDataDirectoryLost",
   { defaultValue: () => () => {} }
 )
+
+/** Makes the entries of a directory durable: its new, renamed and deleted files. */
+export const syncDirectory = (directory: string): void => {
+  const descriptor = openSync(directory, "r")
+  try {
+    fsyncSync(descriptor)
+  } finally {
+    closeSync(descriptor)
+  }
+}
 
 export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
 export const dataDirectory = Effect.gen(function*() {
   const { makeDirectory } = yield* FileSystem.FileSystem
   const directory = yield* Settings.dataDir.config
-  yield* Effect.catchTag(
-    makeDirectory(directory, { mode: 0o700 }),
-    "PlatformError",
-    (cause) => cause.reason._tag === "AlreadyExists" ? Effect.void : new DataDirectoryUnusable({ directory, cause })
-  )
+  const unusable = (cause: unknown) => new DataDirectoryUnusable({ directory, cause })
+  const made = yield* Effect.result(makeDirectory(directory, { mode: 0o700 }))
+  if (Result.isSuccess(made)) {
+    yield* Effect.try({ try: () => syncDirectory(dirname(resolve(directory))), catch: unusable })
+  } else if (made.failure.reason._tag !== "AlreadyExists") return yield* unusable(made.failure)
   return directory
 })

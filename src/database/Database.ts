@@ -1,5 +1,4 @@
-import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
+import { Cause, Config, Context, Data, Duration, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import * as Brand from "../api/Brand.ts"
@@ -7,11 +6,14 @@ import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
 import { describeCause } from "../observability/LogReferences.ts"
 import { gauge } from "../observability/MetricConstructors.ts"
+import * as AdminShare from "./AdminShare.ts"
 import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
 import * as Outage from "./Outage.ts"
+import * as PoolClient from "./PoolClient.ts"
+import * as PoolSockets from "./PoolSockets.ts"
 
 const connections = gauge("database_connections", "Open connections to the database.")
 const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
@@ -60,8 +62,10 @@ export const migrate = Layer.effectDiscard(runMigrations)
 
 const startupRetries = Schedule.upTo(Schedule.spaced("1 second"), { duration: "30 seconds" })
 
-const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigError): boolean => {
-  if (failure._tag === "DatabaseInRecovery") return true
+type StartFailure = Effect.Error<typeof runMigrations> | Config.ConfigError | SessionLost | Cause.TimeoutError
+
+const mayRecover = (failure: StartFailure): boolean => {
+  if (["DatabaseInRecovery", "SessionLost", "TimeoutError"].includes(failure._tag)) return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
@@ -69,33 +73,8 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations> | Config.ConfigE
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 2_500
 
-/** Longer than `statementTimeoutMs`: without a pooler, a live server responds to each statement within this time. */
-const maxSilenceMs = 3_000
-const cancelTimeoutMs = 500
-
-/**
- * Opens the driver's sockets, and destroys the sockets of a dead server, because the driver has no read timeout. A
- * socket without traffic is dead if it never received a byte, or if the driver has opened another socket since the last
- * traffic: the driver opens a socket to cancel a statement, or when all sockets are in use. All other sockets
- * without traffic are idle and stay open.
- */
-const makeOpen = ({ host, port }: DatabaseUrl) => {
-  let openedAt = 0
-  return (): Socket => {
-    openedAt = performance.now()
-    const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
-    return socket.setTimeout(maxSilenceMs, () => {
-      const { bytesRead, bytesWritten } = socket
-      // Leave the driver time to cancel a statement, and to read bytes that arrived while this process was paused.
-      setTimeout(() => {
-        if (socket.bytesRead !== bytesRead || socket.bytesWritten !== bytesWritten) return
-        const isDead = bytesRead === 0 || performance.now() - openedAt < maxSilenceMs + cancelTimeoutMs
-        if (isDead) socket.destroy()
-        else socket.setTimeout(maxSilenceMs)
-      }, cancelTimeoutMs).unref()
-    })
-  }
-}
+const openSocket = ({ host, port }: DatabaseUrl) => (): Socket =>
+  host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
 
 const databaseUrl = Config.option(Settings.databaseUrl.config)
 
@@ -115,7 +94,40 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
 })
 
 /** One connection without a statement timeout, because migrations and imports may take long. */
-export const withoutTimeout = (target: DatabaseUrl) => PgClient.layer({ ...optionsOf(target, 0), maxConnections: 1 })
+export const withoutTimeout = (target: DatabaseUrl) =>
+  PoolClient.layer({ ...optionsOf(target, 0), maxConnections: 1 }, target.isPooled)
+
+class SessionLost extends Data.TaggedError("SessionLost") {
+  override readonly message = "The connection that migrates the database was lost"
+}
+
+const checkInterval = Duration.seconds(5)
+
+/**
+ * Runs `statements` on one connection, and fails if that connection is half-open. A migration may take long, so silence
+ * is no proof. The proof is that its session waits for this process: then a statement or a reply was lost. The second
+ * connection that finds it ends the session, because it may hold the lock of the migrations.
+ */
+const failingIfLost = <A, E, R>(target: DatabaseUrl, statements: Effect.Effect<A, E, R>) =>
+  Effect.gen(function*() {
+    // Behind a pooler, a session belongs to no connection.
+    if (target.isPooled) return yield* statements
+    const sql = yield* SqlClient.SqlClient
+    const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`
+    const [session] = yield* Effect.timeout(own, Duration.times(checkInterval, 2))
+    const end = Effect.flatMap(SqlClient.SqlClient, (other) =>
+      other`
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE pid = ${session?.pid ?? 0} AND state LIKE 'idle%' AND state_change < now() - interval '5 seconds'`)
+    const check = Effect.provide(end, Layer.fresh(withoutTimeout(target))).pipe(
+      // The check may find no free connection. That says nothing about the session.
+      Effect.catchIf(SqlError.isSqlError, () => Effect.succeed([])),
+      Effect.timeout(Duration.times(checkInterval, 2)),
+      Effect.delay(checkInterval),
+      Effect.flatMap((ended) => ended.length > 0 ? new SessionLost() : Effect.void)
+    )
+    return yield* Effect.raceFirst(statements, Effect.forever(check))
+  })
 
 const warnOfEmbeddedDatabase = Effect.gen(function*() {
   const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
@@ -130,7 +142,8 @@ const warnOfEmbeddedDatabase = Effect.gen(function*() {
 const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
   const maxConnections = yield* Settings.databaseMaxConnections.config
   yield* Metric.update(connectionLimit, maxConnections)
-  const attempt = Effect.provide(Effect.andThen(runMigrations, warnOfEmbeddedDatabase), withoutTimeout(target))
+  const statements = Effect.andThen(runMigrations, warnOfEmbeddedDatabase)
+  const attempt = Effect.provide(failingIfLost(target, statements), withoutTimeout(target))
   yield* Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(error))}`),
@@ -140,14 +153,16 @@ const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
         error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
       )
     )
-  const open = makeOpen(target)
+  const open = PoolSockets.watch(openSocket(target))
   const context = yield* Effect.context()
   const stream = (): Socket => {
     const socket = open()
     connections.modifyUnsafe(1, context)
     return socket.on("close", () => connections.modifyUnsafe(-1, context))
   }
-  return yield* Layer.build(PgClient.layer({ ...optionsOf(target, statementTimeoutMs), maxConnections, stream }))
+  const options = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
+  const pool = yield* Layer.build(PoolClient.layer(options, target.isPooled))
+  return Context.add(pool, AdminShare.AdminShare, yield* AdminShare.makeShare(maxConnections))
 })
 
 export const layer = Layer.effectContext(Effect.gen(function*() {

@@ -1,4 +1,14 @@
-import { Duration, Effect, Fiber } from "effect"
+/**
+ * Bounds the time of effects that use the database.
+ *
+ * Laws, whatever the effect does and whenever it is interrupted:
+ * 1. A call ends `timeout` after its start at the latest and fails with `ServiceUnavailable`. It does not wait for the
+ *    interruption of its effect, because the driver may have to open a connection to cancel a statement.
+ * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with 503.
+ * 3. An effect that has begun is interrupted when its call or the scope ends, at any operation.
+ * 4. All calls within `shared` end `callTimeout` after the start of `shared`, however many follow one another.
+ */
+import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
 export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
@@ -6,22 +16,47 @@ export const databaseSilent = new ServiceUnavailable({ message: "The database do
 export const callTimeout = Duration.seconds(3)
 
 /** After a pause of this process, overdue timers fire before replies are read, so wait this much longer for replies. */
-const readTime = Duration.millis(100)
+const readTimeMs = 100
 
-/**
- * Returns a function that runs an effect, and fails with `ServiceUnavailable` after `timeout`. The failure does not
- * wait for the effect's interruption, because the driver may have to open a connection to cancel a statement.
- */
+/** The monotonic time at which the request of a fiber must have its response from the database. */
+const CurrentEnd = Context.Reference<bigint | undefined>("petstore/database/Deadline", {
+  defaultValue: () => undefined
+})
+
+/** Runs an effect whose calls all end `callTimeout` after its start. */
+export const shared = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.clockWith((clock) =>
+    Effect.provideService(effect, CurrentEnd, clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(callTimeout))
+  )
+
+const failAfter = (timeout: Duration.Duration) =>
+  Effect.withFiber((fiber) => {
+    const end = Context.get(fiber.context, CurrentEnd)
+    const now = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
+    const left = end === undefined ? Infinity : Number(end - now) / 1e6
+    const waitMs = Math.max(Math.min(Duration.toMillis(timeout), left), 0)
+    const readMs = Math.min(readTimeMs, waitMs)
+    const fail = Effect.andThen(
+      Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
+      Effect.fail(databaseSilent)
+    )
+    return Effect.delay(Effect.delay(fail, readMs), waitMs - readMs)
+  })
+
+/** Returns a function that runs an effect for at most `timeout`. */
 export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
   const scope = yield* Effect.scope
-  const fail = Effect.andThen(
-    Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
-    Effect.fail(databaseSilent)
-  )
-  const late = Effect.delay(Effect.delay(fail, readTime), Duration.subtract(timeout, readTime))
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    Effect.flatMap(
-      Effect.forkIn(effect, scope),
-      (fiber) => Effect.ensuring(Effect.raceFirst(Fiber.join(fiber), late), Effect.sync(() => fiber.interruptUnsafe()))
+    // Without the mask, an interruption between the fork and `ensuring` would leave the effect without an owner.
+    Effect.uninterruptibleMask((restore) =>
+      Effect.flatMap(Effect.forkIn(effect, scope), (fiber) => {
+        const ended = Effect.flatMap(
+          Fiber.await(fiber),
+          (exit): Exit.Exit<A, E | ServiceUnavailable> =>
+            Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Exit.fail(databaseSilent) : exit
+        )
+        const ending = Effect.raceFirst(ended, failAfter(timeout))
+        return Effect.ensuring(restore(ending), Effect.sync(() => fiber.interruptUnsafe()))
+      })
     )
 })

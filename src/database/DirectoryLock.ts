@@ -2,7 +2,17 @@ import { Data, Effect, Predicate, type Scope } from "effect"
 import { closeSync, openSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
-import { DataDirectoryUnusable } from "./DataDirectory.ts"
+import { DataDirectoryUnusable, syncDirectory } from "./DataDirectory.ts"
+
+/*
+ * Laws of the lock of a directory:
+ * 1. At most one process holds the lock of one lock file. While one holds it, a second one fails with
+ *    `DataDirectoryInUse`, and does not wait.
+ * 2. A process that ends, also by `kill -9`, releases its lock. So does the end of its scope. The lock file stays.
+ * 3. The holder's check is true until the lock file is deleted or replaced. Then it is false, so the holder stops
+ *    before its next statement. The check neither takes nor releases a lock.
+ * 4. After the file was replaced, a second process can hold the new lock. The first one learns this from its check.
+ */
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
@@ -37,6 +47,7 @@ export const acquire = (
       try: () => {
         const path = join(directory, "lock")
         closeSync(openSync(path, "a", 0o600))
+        syncDirectory(directory)
         const isHeld = watchFile(path)
         const file = new DatabaseSync(path)
         try {

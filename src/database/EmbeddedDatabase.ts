@@ -2,23 +2,54 @@ import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { chmodSync, realpathSync } from "node:fs"
+import { chmodSync, realpathSync, renameSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
-import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
+import {
+  DataDirectoryFailed,
+  DataDirectoryLost,
+  DataDirectoryUnusable,
+  hasEmbeddedDatabase,
+  OnDataDirectoryLost,
+  syncDirectory
+} from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
+import { DurableFiles, syncTree } from "./DurableFiles.ts"
+
+/** PGlite turns fsync off by default (-F). Its fdatasync does nothing, so the WAL needs fsync. */
+const startParams = [...PGlite.defaultStartParams.filter((param) => param !== "-F"), "-c", "wal_sync_method=fsync"]
+
+const openFiles = async (files: string, onFailure: (reason: string) => void): Promise<PGlite> => {
+  const database = await PGlite.create(files, { fs: new DurableFiles(files, onFailure), startParams })
+  // PGlite makes its files writable for all users, so deny other users access to their directory.
+  chmodSync(files, 0o700)
+  return database
+}
+
+/**
+ * Makes a new cluster under another name, because a crash can leave a part of it. PGlite copies most of its files
+ * without an fsync, so sync all of them before the cluster gets its name.
+ */
+const makeCluster = async (directory: string, onFailure: (reason: string) => void): Promise<void> => {
+  const files = join(directory, "pgdata.new")
+  rmSync(files, { recursive: true, force: true })
+  let failure: string | undefined
+  const database = await openFiles(files, (reason) => onFailure(failure = reason))
+  await database.close()
+  if (failure !== undefined) throw new Error(failure)
+  await syncTree(files)
+  renameSync(files, join(directory, "pgdata"))
+  syncDirectory(directory)
+}
 
 /** Closing PGlite writes files, so close it only if this process still owns the data directory. */
-const open = (directory: string, isOwned: () => boolean) =>
+const open = (directory: string, isOwned: () => boolean, onFailure: (reason: string) => void) =>
   Effect.acquireRelease(
     Effect.tryPromise({
       try: async () => {
-        const files = join(directory, "pgdata")
-        const database = await PGlite.create(files)
-        // PGlite makes its files writable for all users, so deny other users access to their directory.
-        chmodSync(files, 0o700)
-        return database
+        if (!hasEmbeddedDatabase(directory)) await makeCluster(directory, onFailure)
+        return openFiles(join(directory, "pgdata"), onFailure)
       },
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     }),
@@ -29,7 +60,8 @@ const terminate = 0x58 // "X"
 
 /**
  * Replaces the socket of the PostgreSQL client. Passes complete messages of the wire protocol to PGlite. `checkOwned`
- * throws `DataDirectoryLost` if another process may have taken over the data directory.
+ * throws `DataDirectoryLost` if another process may have taken over the data directory, and `DataDirectoryFailed` if a
+ * change of a file failed.
  */
 const session = (database: PGlite, checkOwned: () => void): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
@@ -105,19 +137,28 @@ export const layer = (directory: string) =>
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
     // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
-    // returns: another process may have written to it.
-    let lost: DataDirectoryLost | undefined
+    // returns: another process may have written to it. It is lost too once a change of a file failed.
+    let lost: DataDirectoryFailed | DataDirectoryLost | undefined
+    let isOpen = false
+    const lose = (error: DataDirectoryFailed | DataDirectoryLost) => {
+      lost = error
+      if (isOpen) onLost(error)
+    }
     const isOwned = () => lost === undefined && isHeld()
-    const database = yield* open(path, isOwned)
+    const opened = open(path, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
+    // PGlite can open in spite of a failure, or fail later for reasons that do not name it.
+    const result = yield* Effect.result(opened)
+    const database = yield* lost === undefined ? Effect.fromResult(result) : Effect.fail(lost)
+    isOpen = true
     const controlFile = "pgdata/global/pg_control"
     const isControlFileUnchanged = DirectoryLock.watchFile(join(path, controlFile))
     const checkOwned = (): void => {
       if (lost !== undefined) throw lost
       const file = !isHeld() ? "lock" : isControlFileUnchanged() ? undefined : controlFile
       if (file === undefined) return
-      lost = new DataDirectoryLost({ directory, file })
-      onLost(lost)
-      throw lost
+      const error = new DataDirectoryLost({ directory, file })
+      lose(error)
+      throw error
     }
     const client = PgClient.layer({
       stream: () => session(database, checkOwned),

@@ -1,6 +1,7 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
+import * as AdminShare from "./AdminShare.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -26,19 +27,21 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   const warning = `Expired rows of the table ${table} cannot be deleted`
   const countFailure = yield* makeCountFailure(`delete_${table}`)
   const sql = yield* SqlClient.SqlClient
+  const share = yield* AdminShare.AdminShare
   const keyColumns = sql.literal(key.map((name) => `"${name}"`).join())
   let position = beginning
   let runs = 0
 
   // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once. `FOR UPDATE` checks the expiry again
   // after it has locked a row, because another process may have extended it.
-  const deleteBatch = Effect.fnUntraced(function*(from: string) {
-    const now = new Date(yield* Clock.currentTimeMillis)
-    const keptSeconds = Duration.toSeconds(keptFor)
-    const isPast = sql`${sql(column)} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
-    const isExpired = where === undefined ? isPast : sql`${isPast} AND ${where}`
-    // The position is a text, because a JavaScript date has no microseconds.
-    const [batch] = yield* sql<{ readonly deleted: number; readonly last: string | null }>`
+  const deleteBatch = Effect.fnUntraced(
+    function*(from: string) {
+      const now = new Date(yield* Clock.currentTimeMillis)
+      const keptSeconds = Duration.toSeconds(keptFor)
+      const isPast = sql`${sql(column)} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
+      const isExpired = where === undefined ? isPast : sql`${isPast} AND ${where}`
+      // The position is a text, because a JavaScript date has no microseconds.
+      const [batch] = yield* sql<{ readonly deleted: number; readonly last: string | null }>`
       WITH expired AS MATERIALIZED (
         SELECT ${keyColumns} FROM ${sql(table)} WHERE ${isExpired} AND ${sql(column)} >= ${from}::text::timestamptz
         ORDER BY ${sql(column)} LIMIT ${maxRowsPerStatement} FOR UPDATE SKIP LOCKED
@@ -47,8 +50,12 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
         RETURNING ${sql(column)} AS at
       )
       SELECT count(*)::integer AS deleted, max(at)::text AS last FROM deleted`
-    return batch ?? { deleted: 0, last: null }
-  }, Effect.timeout("5 seconds"))
+      return batch ?? { deleted: 0, last: null }
+    },
+    AdminShare.within,
+    Effect.provideService(AdminShare.AdminShare, share),
+    Effect.timeout("5 seconds")
+  )
 
   const restart = Effect.gen(function*() {
     const { deleted, last } = yield* deleteBatch(beginning)

@@ -1,5 +1,13 @@
+/**
+ * Tells outages of the database from defects of the service.
+ *
+ * Laws, for any failure of statements:
+ * 1. A failure of the database that an operator or time can end is a `ServiceUnavailable`, and is logged once.
+ * 2. Any other failure of a statement is a defect with that failure as it was, so it is a 500 with its cause in the log.
+ * 3. A failure that is no fault of the database passes unchanged.
+ */
 import { Cause, type Duration, Effect, Predicate } from "effect"
-import { type SqlClient, SqlError } from "effect/sql"
+import { SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describeCause } from "../observability/LogReferences.ts"
 import * as Deadline from "./Deadline.ts"
@@ -24,7 +32,12 @@ export const isOutage = (failure: unknown): boolean =>
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
-const isReadOnly = (failure: unknown): boolean =>
+/** Whether a statement failed for its values: a data exception (SQLSTATE class 22) or a constraint (class 23). */
+export const isRejectedValue = (failure: unknown): boolean =>
+  SqlError.isSqlError(failure) && causes(failure).some((cause) => /^2[23]/.test(codeOf(cause) ?? ""))
+
+/** Whether a statement failed because its session is read-only. Nothing of it, or of its transaction, was done. */
+export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
@@ -49,23 +62,6 @@ export const makeDeadline = (timeout?: Duration.Duration) =>
     (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
       withinDeadline(toServiceUnavailable(statements))
   )
-
-/**
- * After a failover, a session can stay on the old primary, which is now read-only. If `write` fails for this reason,
- * repeats `write` on a reserved connection. If that connection is read-only too, ends its session, because a pooler
- * would reuse the session.
- */
-export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) => {
-  const endSession = Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`)
-  const onOneConnection = Effect.flatMap(
-    sql.reserve,
-    (connection) =>
-      Effect.tapError(write, (error) => isReadOnly(error) ? endSession : Effect.void).pipe(
-        Effect.provideService(sql.transactionService, [connection, 0])
-      )
-  )
-  return Effect.catchIf(write, isReadOnly, () => Effect.scoped(onOneConnection))
-}
 
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
   causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))

@@ -1,22 +1,47 @@
-import { Effect } from "effect"
+/**
+ * Batches of SQL statements. Each read and write of a resource passes here.
+ *
+ * Laws, beside those of `Batcher`:
+ * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.
+ * 2. An outage fails the calls of the statement that met it with `ServiceUnavailable`.
+ * 3. A call within a transaction runs in it: alone, at once, on its connection, and with `isShared` false. It has the
+ *    deadline of the transaction. So nothing of it remains after a rollback, and it never waits for its own connection.
+ */
+import { Cause, Context, Effect, type Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
 import * as Outage from "./Outage.ts"
 
-type Options<A, B, E> = Omit<Parameters<typeof Batcher.make<A, B, E>>[0], "concurrency" | "timeout">
+interface Options<A, B, E> {
+  readonly name: string
+  readonly size: number
+  /**
+   * Unless `isShared`, a transaction of the caller reads and writes. It sees what others do not see, and may roll back,
+   * so its results must not be cached.
+   */
+  readonly run: (items: ReadonlyArray<A>, isShared: boolean) => Effect.Effect<ReadonlyMap<A, B>, E>
+}
+
+/** Whether a fiber runs within a transaction of `sql`. It must not read a cache. */
+export const isInTransaction = (sql: SqlClient.SqlClient, fiber: Fiber.Fiber<unknown, unknown>): boolean =>
+  Context.getOrUndefined(fiber.context, sql.transactionService) !== undefined
+
+const make = Effect.fnUntraced(function*<A, B, E>(concurrency: number, { name, run, size }: Options<A, B, E>) {
+  const sql = yield* SqlClient.SqlClient
+  const call = yield* Batcher.make({
+    name,
+    size,
+    concurrency,
+    canSplit: (cause) =>
+      cause.reasons.some((reason) => Cause.isDieReason(reason) && Outage.isRejectedValue(reason.defect)),
+    run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items, true))
+  })
+  const callAlone = (item: A) =>
+    Effect.map(Outage.toServiceUnavailable(run([item], false)), (results) => results.get(item))
+  return (item: A) => Effect.withFiber((fiber) => isInTransaction(sql, fiber) ? callAlone(item) : call(item))
+})
 
 /** Two batches run at once: the database works on one while this process decodes the other. */
-export const read = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
-  Batcher.make({
-    ...options,
-    concurrency: 2,
-    run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items))
-  })
+export const read = <A, B, E>(options: Options<A, B, E>) => make(2, options)
 
-export const write = <A, B, E>({ run, ...options }: Options<A, B, E>) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Batcher.make({
-      ...options,
-      concurrency: 1,
-      run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(run(items), sql))
-    }))
+export const write = <A, B, E>(options: Options<A, B, E>) => make(1, options)

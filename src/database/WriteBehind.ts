@@ -1,6 +1,6 @@
 /**
- * A write-behind buffer: collects values by key, and writes them in the background every `interval` and when the scope
- * closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the end of its scope:
+ * A write-behind buffer: collects values by key, and writes them in the background, `interval` after the first of
+ * them, and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the end of its scope:
  *
  * 1. A value is pending until the write that has it succeeds. So no value is lost, and none is written again after a
  *    success.
@@ -14,7 +14,7 @@
  *    lost: they are logged, and `OnLostValues` runs.
  * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
  */
-import { Context, type Duration, Effect, Exit, Schedule, Semaphore } from "effect"
+import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
@@ -48,11 +48,13 @@ export const make = Effect.fnUntraced(function*<K, A>({
   /** The values that the running flush has taken and not yet written. */
   let taken: Array<readonly [K, A]> = []
   let pending = new Map<K, A>()
+  const hasPending = yield* Latch.make()
   let evicted = 0
 
   const add = (key: K, value: A): void => {
     const older = pending.get(key)
     pending.set(key, older === undefined ? value : combine(older, value))
+    hasPending.openUnsafe()
   }
   const evict = (): void => {
     const { size } = pending
@@ -99,7 +101,14 @@ export const make = Effect.fnUntraced(function*<K, A>({
     lock.withPermit,
     Effect.uninterruptible
   )
-  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.fixed(interval)))
+  const flushPending = Effect.gen(function*() {
+    yield* hasPending.await
+    yield* Effect.sleep(interval)
+    hasPending.closeUnsafe()
+    yield* flush
+    if (pending.size > 0) hasPending.openUnsafe()
+  })
+  yield* Effect.forkScoped(Effect.forever(flushPending))
   const reportLost = Effect.suspend(() =>
     pending.size === 0 ? Effect.void : Effect.andThen(
       Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),

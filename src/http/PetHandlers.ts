@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
 import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
+import { petCursors } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 
@@ -11,9 +12,11 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
     const repository = yield* PetRepository
     return handlers.handleAll({
       listPets: ({ query }) => {
-        const { cursor: after, limit = listLimit.default, status } = query
-        return Effect.map(repository.list({ limit, status, after }), ({ next, pets }) =>
-          next === undefined ? { pets } : { pets, next: { ...query, cursor: next } })
+        const { cursor, limit = listLimit.default, status } = query
+        const list = (after?: bigint) =>
+          Effect.map(repository.list({ limit, status, after }), ({ next, pets }) =>
+            next === undefined ? { pets } : { pets, next: { ...query, cursor: petCursors.encode(next) } })
+        return cursor === undefined ? list() : Effect.flatMap(petCursors.decode(cursor), list)
       },
       createPet: ({ headers: { "idempotency-key": key }, payload }) =>
         key === undefined
@@ -23,7 +26,8 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
       getPet: ({ params: { petId } }) =>
         Effect.flatMap(
           repository.find(petId),
-          (found) => Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
+          (found) =>
+            Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
         )
     })
   }))

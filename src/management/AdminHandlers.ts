@@ -5,11 +5,15 @@ import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
+import { auditCursors } from "../api/Audit.ts"
+import { keyCursors } from "../api/KeySchemas.ts"
+import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
 import { environment as environmentSetting } from "../config/SettingForms.ts"
-import * as ConcurrencyLimit from "../http/ConcurrencyLimit.ts"
+import * as Deadline from "../database/Deadline.ts"
+import { make as makeConcurrencyLimit, maxOperations } from "../http/ConcurrencyLimit.ts"
 import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
 import * as RequestBody from "../http/RequestBody.ts"
 import { apiPort, makeRoutesAt } from "../http/RoutePaths.ts"
@@ -25,11 +29,13 @@ const banOf = ({ bannedUntil }: Decision) =>
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
+    const withinDeadline = yield* Deadline.make()
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
-        const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
+        const after = cursor === undefined ? undefined : yield* keyCursors.decode(cursor)
+        const { keys, next } = yield* apiKeys.list({ ...filter, limit, after })
         // Read the bans concurrently, so that the limiter can send all reads to Redis at once.
         const peeked = yield* Effect.forEach(
           keys,
@@ -37,7 +43,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
           { concurrency: "unbounded" }
         )
         const listed = filter.state === "banned" ? peeked.filter(({ ban }) => ban !== null) : peeked
-        return next === undefined ? { keys: listed } : { keys: listed, next: { ...query, cursor: next } }
+        return { keys: listed, ...next && { next: { ...query, cursor: keyCursors.encode(next) } } }
       }),
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
@@ -66,7 +72,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
         // Write the audit entry first. If this fails, the key stays banned.
-        yield* audit.appendUnban(id, bannedUntil)
+        yield* withinDeadline(audit.appendUnban(id, bannedUntil))
         yield* limiter.unban(`key:${id}`)
       }),
       revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),
@@ -82,10 +88,11 @@ const auditHandlers = HttpApiBuilder.group(AdminApi, "audit", (handlers) =>
     return handlers.handleAll({
       listAudit: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
-        const { entries, next } = yield* audit.list({ ...filter, limit, after: cursor })
+        const after = cursor === undefined ? undefined : yield* auditCursors.decode(cursor)
+        const { entries, next } = yield* audit.list({ ...filter, limit, after })
         const keys = yield* apiKeys.findAll(entries.map(({ keyId }) => keyId))
         const named = entries.map((entry) => ({ ...entry, keyName: keys.get(entry.keyId)?.name ?? null }))
-        return next === undefined ? { entries: named } : { entries: named, next: { ...query, cursor: next } }
+        return { entries: named, ...next && { next: { ...query, cursor: auditCursors.encode(next) } } }
       })
     })
   }))
@@ -97,9 +104,18 @@ const sessionHandlers = HttpApiBuilder.group(AdminApi, "session", (handlers) =>
       Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment })))
   }))
 
+/** Once a request has a slot, all of its statements share one deadline. */
+const concurrencyLimit = Layer.effect(
+  ConcurrencyLimit,
+  Effect.map(
+    makeConcurrencyLimit(maxOperations),
+    (limit) => ConcurrencyLimit.of((httpEffect) => limit(Deadline.shared(httpEffect)))
+  )
+)
+
 export const layer = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([keyHandlers, auditHandlers, sessionHandlers]),
-  Layer.provide([RequestBody.layer, ConcurrencyLimit.layer, Validation.layer]),
+  Layer.provide([RequestBody.layer, concurrencyLimit, Validation.layer]),
   Layer.provide(HttpServer.layerServices)
 )
 

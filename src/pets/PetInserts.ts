@@ -2,6 +2,9 @@
  * Creates pets on PostgreSQL. Up to 250 concurrent creates share one statement and its commit. Each process runs one
  * INSERT at a time, so its pets become visible in ascending order of ids. All statements insert idempotency keys in the
  * same order, so statements of several processes cannot deadlock.
+ *
+ * A create within a transaction of its caller is an exception to both: its pet becomes visible, perhaps after pets with
+ * higher ids, when that transaction commits, and it can deadlock with another transaction of several creates.
  */
 import { Clock, Duration, Effect, type Schema } from "effect"
 import { SqlClient } from "effect/sql"

@@ -3,14 +3,21 @@ import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
+/** A page: the first pets after the id `after`, by ascending id. */
 export interface Selection {
+  /** The maximum number of pets. */
   readonly limit: number
+  /** Only pets with this status. */
   readonly status?: PetStatus | undefined
+  /** The last id of the previous page. */
   readonly after?: bigint | undefined
 }
 
+/** A page of pets. */
 export interface Page {
+  /** The pets, by ascending id. */
   readonly pets: ReadonlyArray<Pet>
+  /** The last id of the page, if there is a next page. */
   readonly next?: bigint
 }
 
@@ -20,9 +27,11 @@ export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
 }
 
+/** The identity of a create, so that its retry creates no second pet. */
 export interface Idempotency {
   /** The id of the API key that sent the idempotency key. */
   readonly owner: string
+  /** The idempotency key. */
   readonly key: string
 }
 
@@ -39,6 +48,7 @@ export const canonicalText = ({ categoryId, name, status, ...others }: NewPet): 
   return JSON.stringify([name, String(categoryId), status, ...sorted])
 }
 
+/** Stores the pets. */
 export class PetRepository extends Context.Service<PetRepository, {
   /** Returns pets by ascending id. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
@@ -49,6 +59,7 @@ export class PetRepository extends Context.Service<PetRepository, {
    */
   create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused | ServiceUnavailable>
 
+  /** Returns `None` for an unknown id. */
   find(id: bigint): Effect.Effect<Option.Option<Pet>, ServiceUnavailable>
 }>()("petstore/PetRepository") {
   /** For tests. */

@@ -23,10 +23,10 @@ const make = Effect.gen(function*() {
   const findById = yield* StatementBatcher.read({
     name: "PetRepository.find",
     size: 100,
-    run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
-      const cachePets = cache.beginLookup()
+    run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>, isShared) {
+      const cachePets = isShared ? cache.beginLookup() : undefined
       const pets = (yield* readPets(sql`id = ANY (${`{${ids.join()}}`}::text::bigint[])`)).flatMap(toPets)
-      cachePets(pets)
+      cachePets?.(pets)
       return new Map(pets.map((pet) => [pet.id, pet]))
     })
   })
@@ -52,10 +52,10 @@ const make = Effect.gen(function*() {
     // Bounds memory: 8 pages of 101 pets with 4,000-byte names are 3.2 MB. Two batches run at once.
     size: 8,
     // Page keys are strings of size, status and `after` (`21 sold 100`), so that the batcher merges equal requests.
-    run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
-      const check = cache.settledIds.beginCheck()
+    run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>, isShared) {
+      const check = isShared ? cache.settledIds.beginCheck() : undefined
       if (check !== undefined) check(yield* findWriters)
-      const cachePets = cache.beginLookup()
+      const cachePets = isShared ? cache.beginLookup() : undefined
       const found = new Map<string, ReadonlyArray<Pet>>()
       yield* Effect.forEach(
         Map.groupBy(pageKeys, (pageKey) => pageKey.slice(0, pageKey.lastIndexOf(" "))),
@@ -65,7 +65,7 @@ const make = Effect.gen(function*() {
           for (const row of yield* readPages(size, status, afters)) {
             const [page, index] = [toPets(row), row.page - 1]
             found.set(group[index] ?? "", page)
-            cachePets(page, status === "" ? BigInt(afters[index] ?? 0) : undefined)
+            cachePets?.(page, status === "" ? BigInt(afters[index] ?? 0) : undefined)
           }
         }),
         { concurrency: "unbounded", discard: true }
@@ -78,17 +78,17 @@ const make = Effect.gen(function*() {
 
   return PetRepository.of({
     list: (selection) =>
-      Effect.suspend(() => {
+      Effect.withFiber((fiber) => {
         const { after = 0n, limit, status = "" } = selection
-        const cached = cache.page(selection)
+        const cached = StatementBatcher.isInTransaction(sql, fiber) ? undefined : cache.page(selection)
         return cached === undefined
           ? Effect.map(findPage(`${limit + 1} ${status} ${after}`), (found = []) => toPage(found, limit))
           : Effect.succeed(cached)
       }),
     create: yield* PetInserts.make,
     find: (id) =>
-      Effect.suspend(() => {
-        const cached = cache.get(id)
+      Effect.withFiber((fiber) => {
+        const cached = StatementBatcher.isInTransaction(sql, fiber) ? undefined : cache.get(id)
         return cached === undefined ? Effect.map(findById(id), Option.fromUndefinedOr) : Effect.succeedSome(cached)
       })
   })

@@ -9,19 +9,31 @@
 import { Schema } from "effect"
 import type { Limits } from "../api/Plans.ts"
 
+/** The state of a limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
+  /** The name of the window. */
   readonly name: "minute" | "day"
+  /** Requests per window. */
   readonly limit: number
+  /** The length of the window. */
   readonly seconds: number
+  /** The requests that remain in the window. */
   readonly remaining: number
+  /** When the window ends. */
   readonly resetAt: number
 }
 
+/** Whether a request is allowed. Times are in epoch milliseconds. */
 export interface Decision {
+  /** Whether the request is within the limits. */
   readonly allowed: boolean
+  /** The end of the ban, if the caller is banned. */
   readonly bannedUntil: number | undefined
+  /** Whether this request began the ban. */
   readonly banBegan: boolean
+  /** When the request was counted. */
   readonly decidedAt: number
+  /** The limits after this request. */
   readonly windows: readonly [minute: Window, day: Window]
 }
 

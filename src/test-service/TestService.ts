@@ -14,20 +14,27 @@ import { RateLimiter } from "../rate-limit/RateLimiter.ts"
  * `status` is that of the response, or `undefined` if there was none.
  */
 export interface SentRequest {
+  /** Such as `GET`. */
   readonly method: string
+  /** The path with the query, such as `/v1/pets?limit=5`. */
   readonly path: string
+  /** Without `authorization`. Names are in lower case. */
   readonly headers: Readonly<Record<string, string>>
+  /** The text of the body, or an empty text. */
   readonly body: string
+  /** The status of the response, or `undefined` if there was none. */
   readonly status: number | undefined
 }
 
 /** Controls the in-memory service: injects faults, and records the requests that clients send. */
 export class TestService extends Context.Service<TestService, {
+  /** Stores pets, and returns them with their ids. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
   /** Uses up a rate limit of the API key. Requests get 429 `rate_limit_exceeded` until the limit resets. */
   readonly exhaustLimit: Effect.Effect<void>
   /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
+  /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
   /** Makes the pets' database fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
@@ -49,7 +56,8 @@ const makeFaults = Effect.all({
   isUnavailable: Ref.make(false),
   delay: Ref.make(Duration.zero),
   outcomes: Queue.unbounded<Outcome>(),
-  sent: Ref.make<ReadonlyArray<SentRequest>>([])
+  /** By number. Mutable, because copies of a long record take quadratic time. */
+  sent: Effect.sync(() => new Map<number, SentRequest>())
 })
 
 export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFaults>>()("petstore/testing/Faults") {
@@ -113,14 +121,15 @@ export const layerFaultyClient = Layer.effect(
         body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
         status: undefined
       }
-      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentRequest]])
+      const number = sent.size
+      sent.set(number, sentRequest)
       yield* Effect.sleep(yield* Ref.get(delay))
       const outcome = Option.getOrUndefined(yield* Queue.poll(outcomes))
       const response = yield* outcome === undefined || outcome === "lost"
         ? execute(request)
         : failWith(outcome, request)
       if (outcome === "lost") return yield* noResponse(request, "The response was lost")
-      yield* Ref.update(sent, (all) => all.map((each, i) => i === index ? { ...each, status: response.status } : each))
+      sent.set(number, { ...sentRequest, status: response.status })
       return response
     }))
   })
@@ -148,6 +157,6 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
     becomeSlow: (duration) => Ref.set(delay, Duration.fromInputUnsafe(duration)),
     loseResponses: (count) => Queue.offerAll(outcomes, Array<Outcome>(count).fill("lost")),
     recover: Effect.all([Ref.set(isUnavailable, false), Ref.set(delay, Duration.zero), Queue.clear(outcomes)]),
-    sentRequests: Ref.get(sent)
+    sentRequests: Effect.sync(() => [...sent.values()])
   })
 })

@@ -280,6 +280,22 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       for (const text of [plain.slice(4), Buffer.from(plain).toString("hex")]) assert.notInclude(row?.text, text)
     }))
 
+  it.effect("verifies a key in the caller's transaction, and caches nothing of it", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { id, key } = yield* issue()
+      yield* assertAllowed(true, key)
+      const rolledBack = sql.withTransaction(Effect.gen(function*() {
+        yield* sql`UPDATE api_keys SET enabled = false WHERE id = ${id}`
+        yield* assertAllowed(false, key)
+        return yield* Effect.fail("rolled back")
+      }))
+      assert.strictEqual(yield* Effect.flip(rolledBack), "rolled back")
+      yield* assertAllowed(true, key)
+      const { key: unread } = yield* issue()
+      yield* sql.withTransaction(assertAllowed(true, unread))
+    }))
+
   it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient

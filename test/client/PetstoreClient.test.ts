@@ -1,6 +1,20 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Logger, Option, Redacted, References, Schedule, Stream, Tracer } from "effect"
-import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
+import {
+  Config,
+  ConfigProvider,
+  Duration,
+  Effect,
+  Fiber,
+  Layer,
+  Logger,
+  Option,
+  Redacted,
+  References,
+  Schedule,
+  Stream,
+  Tracer
+} from "effect"
+import { FetchHttpClient, type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/ClientExports.ts"
@@ -48,7 +62,7 @@ describe("PetstoreClient with the service in memory", () => {
     assert.deepStrictEqual([...first.pets, ...last.pets], created)
     assert.isUndefined(last.next)
     assert.deepStrictEqual(yield* Stream.runCollect(client.all({ status: "available", pageSize: 2 })), created)
-    assert.deepStrictEqual(yield* Stream.runCollect(client.all({ cursor: 2n, pageSize: 2 })), created.slice(2))
+    assert.deepStrictEqual(yield* Stream.runCollect(client.all({ ...first.next, pageSize: 2 })), created.slice(3))
     const added = yield* client.create({ name: "Tom", categoryId: 1n, status: undefined })
     assert.deepStrictEqual(added, { id: 6n, name: "Tom", categoryId: 1n })
     assert.deepStrictEqual((yield* client.list({ status: undefined, limit: undefined })).pets, [...created, added])
@@ -73,11 +87,26 @@ describe("PetstoreClient with the service in memory", () => {
       ...[0, 101, 1.5].map((limit) => Effect.flip(client.list({ limit }))),
       Effect.flip(Stream.runDrain(client.all({ pageSize: 101 }))),
       ...["\u0000", "x".repeat(1_001)].map((name) => Effect.flip(client.create({ ...rex, name }))),
+      ...["a b", "", "a\nb", "ä", "x".repeat(256)].map((idempotencyKey) =>
+        Effect.flip(client.create(rex, { idempotencyKey }))
+      ),
       Effect.flip(client.list({}, { headers: { "x-name": "a\nsecret" } }))
     ])
     assert.notInclude(String(errors.at(-1)), "secret")
     assert.deepStrictEqual(errors.map(reasonOf), errors.map(() => "InvalidInput"))
     assert.isEmpty(yield* service.sentRequests)
+  })
+
+  testOnService("has the metadata of each page in pages, which a stored cursor resumes", function*(client, service) {
+    const pets = yield* service.insertPets(rex, rex, rex, rex, rex)
+    const pages = yield* Stream.runCollect(client.pages({ pageSize: 2, status: "available" }))
+    assert.deepStrictEqual(pages.flatMap((page) => page.pets), pets)
+    assert.deepStrictEqual(pages.map(({ metadata }) => metadata.rateLimit?.remaining), [59, 58, 57])
+    assert.strictEqual(new Set(pages.map(({ metadata }) => metadata.requestId)).size, 3)
+    const [, { requestId }] = yield* withMetadata(Stream.runDrain(client.all()))
+    assert.match(requestId ?? "", /^[0-9a-f-]{36}$/)
+    const resumed = yield* Stream.runCollect(client.all({ ...pages[0]?.next, pageSize: 2 }))
+    assert.deepStrictEqual(resumed, pets.slice(2))
   })
 
   testOnService("returns the metadata of a response with withMetadata, and the latest limits", function*(client) {
@@ -105,6 +134,13 @@ describe("PetstoreClient with the service in memory", () => {
     yield* Stream.runDrain(client.all())
     assert.strictEqual((yield* service.sentRequests).at(-1)?.path, "/v1/pets?limit=100")
   }, { headers: { "x-request-id": "own" } })
+
+  testOnService("sends the application's name in User-Agent beside its own", function*(client, service) {
+    yield* client.list()
+    yield* client.list({}, { headers: { "user-agent": "worker/1" } })
+    const agents = (yield* service.sentRequests).map(({ headers }) => headers["user-agent"])
+    assert.deepStrictEqual(agents, ["shop/2.1 petstore-client/1.0.0", "worker/1 petstore-client/1.0.0"])
+  }, { headers: { "User-Agent": "shop/2.1" } })
 
   testOnService("logs each wait, and sends its trace with an event", function*(client, service) {
     yield* service.failNext(new ServiceUnavailable({ retryAfter: Duration.millis(2_001) }))
@@ -215,11 +251,15 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
   [error(400, "invalid_request"), "InvalidRequest", /Later/, false],
   [html(502), "UnexpectedResponse", /returned 502 with text\/html/, true],
   [html(429, { "retry-after": "1" }), "UnexpectedResponse", /returned 429 with text\/html/, true],
+  // The response of `fetch` in a browser to a redirect that it does not follow has status 0, as this one.
+  [Response.error(), "UnexpectedResponse", /returned 0, a redirect to an unknown host/, false],
   [html(200), "UnexpectedResponse", /returned 200 with text\/html/, false],
   [json(200, `{"hello":"world"}`), "UnexpectedResponse", /returned 200 with application\/json/, false],
   [json(404, "{}"), "UnexpectedResponse", /returned 404/, false],
   [json(502, `{"code":"later","message":"Later.","status":400}`), "UnexpectedResponse", /returned 502/, true],
-  [error(400, "later"), "UndeclaredError", /^Later\.$/, false],
+  // An unknown code of a known status.
+  [error(400, "later"), "InvalidRequest", /^Later\.$/, false],
+  [error(401, "later"), "InvalidApiKey", /^Later\.$/, false],
   [error(599, "later"), "UndeclaredError", /^Later\.$/, true],
   [error(505, "later"), "UndeclaredError", /^Later\.$/, false],
   // A known error that `list` does not declare.
@@ -313,6 +353,43 @@ describe("PetstoreClient with a failing service", () => {
       const apiKey = Effect.sync(() => Redacted.make(`psk_${++rotations}`))
       const { requests } = yield* withReplies([fault, pets], ({ list }) => list(), { apiKey })
       assert.deepStrictEqual(requests.map(({ authorization }) => authorization), ["Bearer psk_1", "Bearer psk_2"])
+    }))
+
+  it.effect("retries without a request while the effect of a secret fails, and then fails with its cause", () =>
+    Effect.gen(function*() {
+      const down = new Error("vault.internal is down")
+      let attempts = 0
+      const apiKey = Effect.suspend(() =>
+        ++attempts % 3 === 0 ? Effect.succeed(Redacted.make("psk")) : Effect.fail(down)
+      )
+      const { requests } = yield* withReplies([pets], ({ list }) => list(), { apiKey })
+      assert.deepStrictEqual([attempts, requests.length], [3, 1])
+      const failing = yield* failureOf([pets], { apiKey: Effect.fail(down), retry: { times: 1 } })
+      assert.strictEqual(failing.result.message, "The secret of the client is unavailable: vault.internal is down")
+      assert.containsSubset(failing.result, { reason: { _tag: "SecretUnavailable", cause: down } })
+      assert.isTrue(isRetryable(failing.result))
+      if (failing.result._tag === "PetstoreClientError") assert.notInclude(failing.result.reason.message, "vault")
+      assert.isEmpty(failing.requests)
+    }))
+
+  it.effect("layerConfig adds options to those of the variables, or replaces one", () =>
+    Effect.gen(function*() {
+      const urls: Array<string> = []
+      const fetch: typeof globalThis.fetch = (input) => {
+        urls.push(String(input instanceof Request ? input.url : input))
+        return Promise.resolve(new Response("[]", { headers: { "content-type": "application/json" } }))
+      }
+      const variables = { PETSTORE_URL: "http://a.test", PETSTORE_API_KEY: "psk", OTHER_URL: "http://b.test" }
+      const list = Effect.flatMap(PetstoreClient, (client) => client.list())
+      yield* Effect.all([
+        Effect.provide(list, PetstoreClient.layerConfig()),
+        Effect.provide(list, PetstoreClient.layerConfig({ timeout: Config.succeed("1 second") })),
+        Effect.provide(list, PetstoreClient.layerConfig({ baseUrl: Config.String("OTHER_URL") }))
+      ]).pipe(
+        Effect.provideService(FetchHttpClient.Fetch, fetch),
+        Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(variables)))
+      )
+      assert.deepStrictEqual(urls.map((url) => new URL(url).host), ["a.test", "a.test", "b.test"])
     }))
 
   it.effect("accepts a base URL with or without /v1, and dies if it is not an http or https URL", () =>

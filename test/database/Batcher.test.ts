@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Latch, Option, Scope, type Tracer } from "effect"
+import { Clock, Deferred, Effect, Exit, Fiber, Latch, Logger, Option, Scheduler, Scope, type Tracer } from "effect"
 import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
 import * as Batcher from "../../src/database/Batcher.ts"
 import { databaseSilent } from "../../src/database/Deadline.ts"
 
@@ -124,3 +125,197 @@ describe("A batch", () => {
       assert.isUndefined(untraced)
     }))
 })
+
+const ms = (max: number) => fc.integer({ min: 0, max })
+const turns = ms(12)
+const isRejected = (item: number) => item % 5 === 4
+const runEnds = "replies replies replies replies fails dies throws interrupts hangs lags".split(" ")
+const scenario = fc.record({
+  concurrency: fc.constantFrom(1, 1, 2),
+  size: fc.constantFrom(3, 8),
+  joins: fc.boolean(),
+  // A small number makes fibers yield between any two operations.
+  maxOps: fc.constantFrom(3, 5, 7, 11, 2_048),
+  ends: fc.array(
+    fc.record({
+      end: fc.constantFrom(...runEnds),
+      afterMs: fc.oneof(fc.constant(0), ms(50), ms(4_000))
+    }),
+    { maxLength: 8 }
+  ),
+  steps: fc.array(
+    fc.oneof(
+      {
+        weight: 6,
+        arbitrary: fc.record({ do: fc.constant("call" as const), items: fc.array(ms(9), { maxLength: 8 }), turns })
+      },
+      { weight: 3, arbitrary: fc.record({ do: fc.constant("adjust" as const), ms: fc.oneof(ms(60), ms(2_000)) }) },
+      { weight: 2, arbitrary: fc.record({ do: fc.constant("interrupt" as const), nth: ms(20), turns }) },
+      { weight: 1, arbitrary: fc.record({ do: fc.constant("close" as const), turns }) }
+    ),
+    { minLength: 1, maxLength: 12 }
+  )
+})
+
+interface Run {
+  readonly items: ReadonlyArray<number>
+  readonly startedMs: number
+  readonly end: string
+  endedMs: number | undefined
+}
+
+type Scenario = typeof scenario extends fc.Arbitrary<infer A> ? A : never
+
+/** Runs a scenario, and checks the laws of `Batcher.ts`. */
+const assertLaws = Effect.fnUntraced(
+  function*({ concurrency, ends, joins, maxOps, size, steps }: Scenario) {
+    const clock = yield* Clock.Clock
+    const now = () => clock.currentTimeMillisUnsafe()
+    const runs: Array<Run> = []
+    let running = 0
+    const scope = yield* Scope.make()
+    let closedMs = Infinity
+    const lease = 900
+    const calls: Array<{
+      readonly item: number
+      readonly startedMs: number
+      readonly firstRun: number
+      readonly fiber: Fiber.Fiber<string | undefined, unknown>
+      isInterrupted: boolean
+      endedMs: number | undefined
+    }> = []
+    const run = (items: ReadonlyArray<number>) => {
+      const { afterMs, end } = ends[runs.length] ?? { afterMs: 0, end: "replies" }
+      const nth = runs.length
+      const each: Run = { items, startedMs: now(), end, endedMs: undefined }
+      // No half begins for calls that have all ended before.
+      const waiting = calls.filter(({ endedMs, item }) => items.includes(item) && (endedMs ?? Infinity) >= now())
+      assert.isNotEmpty(waiting, "a run without a waiting call")
+      runs.push(each)
+      const enter = Effect.sync(() => assert.isAtMost(running += 1, concurrency))
+      assert.isAtMost(items.length, size)
+      assert.strictEqual(new Set(items).size, items.length)
+      const leave = Effect.sync(() => {
+        running--
+        each.endedMs = now()
+      })
+      if (end === "throws") {
+        each.endedMs = now()
+        throw new Error("throws")
+      }
+      const result = Effect.suspend((): Effect.Effect<ReadonlyMap<number, string>, string> => {
+        if (end === "fails") return Effect.fail("fails")
+        if (end === "dies") return Effect.die("dies")
+        if (end === "interrupts") return Effect.interrupt
+        if (items.some(isRejected)) return Effect.fail("rejected")
+        return Effect.succeed(new Map(items.map((item) => [item, `${item} ${nth}`])))
+      })
+      const wait = end === "hangs" ? Effect.never : Effect.sleep(afterMs)
+      const lagging = end === "lags" ? Effect.onInterrupt(wait, () => Effect.sleep("2 seconds")) : wait
+      return Effect.acquireUseRelease(enter, () => Effect.andThen(lagging, result), () => leave)
+    }
+    const options = {
+      name: "laws",
+      concurrency,
+      size,
+      run,
+      canSplit: (cause: unknown) => String(cause).includes("rejected"),
+      ...joins && { mayJoin: (startedAt: bigint) => clock.monotonicTimeNanosUnsafe() - startedAt < lease * 1_000_000 }
+    }
+    const call = yield* Batcher.make<number, string, string>(options).pipe(
+      Effect.provideService(Scope.Scope, scope),
+      Effect.provideService(Scheduler.MaxOpsBeforeYield, maxOps)
+    )
+    const turn = (count: number) => Effect.replicateEffect(Effect.yieldNow, count)
+    /** Lets fibers that yield often reach their next wait before time passes. */
+    const settle = turn(maxOps < 100 ? 60 : 10)
+    const advance = Effect.fnUntraced(function*(duration: number) {
+      for (let left = duration; left > 0; left -= 50) {
+        yield* settle
+        yield* TestClock.adjust(Math.min(left, 50))
+      }
+      yield* settle
+    })
+    for (const step of steps) {
+      if (step.do === "adjust") yield* advance(step.ms)
+      else if (step.do === "close") {
+        closedMs = Math.min(closedMs, now())
+        yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+      } else if (step.do === "interrupt") {
+        const target = calls[step.nth]
+        if (target !== undefined) {
+          target.isInterrupted ||= target.endedMs === undefined
+          target.fiber.interruptUnsafe()
+        }
+      } else {
+        for (const item of step.items) {
+          const firstRun = runs.length
+          const fiber = yield* Effect.forkChild(call(item), { startImmediately: true })
+          const each: typeof calls[number] = {
+            item,
+            startedMs: now(),
+            firstRun,
+            fiber,
+            isInterrupted: false,
+            endedMs: undefined
+          }
+          calls.push(each)
+          fiber.addObserver(() => void (each.endedMs = now()))
+        }
+      }
+      if ("turns" in step) yield* turn(step.turns)
+    }
+    // The last call ends after three seconds, and its run at most two seconds later.
+    yield* advance(6_000)
+    for (const { endedMs, fiber, firstRun, isInterrupted, item, startedMs } of calls) {
+      const exit = fiber.pollUnsafe() ?? assert.fail(`a call of ${item} has no end`)
+      const tookMs = (endedMs ?? Infinity) - startedMs
+      assert.isAtMost(tookMs, 3_000)
+      assert.isTrue((endedMs ?? 0) <= Math.max(closedMs, startedMs), "a call outlives its scope")
+      if (isInterrupted) continue
+      const text = String(exit)
+      const mayUse = (each: Run, nth: number) =>
+        each.items.includes(item) && (nth >= firstRun || (joins && startedMs - each.startedMs < lease))
+      if (Exit.isSuccess(exit)) {
+        const [own, nth] = (exit.value ?? assert.fail("no result")).split(" ").map(Number)
+        const used = runs[nth ?? 0] ?? assert.fail("no run")
+        assert.deepStrictEqual([own, mayUse(used, nth ?? 0), isRejected(item)], [item, true, false])
+        // Two steps of the clock, because fibers that yield often may need both.
+        assert.isAtMost((endedMs ?? 0) - (used.endedMs ?? 0), 100, "a call waits for a run that is not its own")
+      } else if (text.includes("rejected")) assert.isTrue(isRejected(item), "fails for the value of another call")
+      else if (text.includes("ServiceUnavailable")) {
+        const isInterruptedRun = runs.some((each, nth) => mayUse(each, nth) && each.end === "interrupts")
+        assert.isTrue(tookMs >= 2_850 || closedMs <= (endedMs ?? 0) || isInterruptedRun, "fails too early")
+      } else {
+        const end = /fails|dies|throws/.exec(text)?.[0] ?? assert.fail(text)
+        assert.isTrue(runs.some((each, nth) => mayUse(each, nth) && each.end === end), text)
+      }
+    }
+    assert.strictEqual(running, 0, "a run outlives its calls")
+  }
+)
+
+/** A batch begins just before its calls are late, and is rejected when they are, but no tick has ended them yet. */
+const lateHalves: Scenario = {
+  concurrency: 1,
+  size: 3,
+  joins: false,
+  maxOps: 3,
+  ends: [{ end: "hangs", afterMs: 0 }],
+  steps: [
+    { do: "call", items: [0], turns: 0 },
+    { do: "adjust", ms: 50 },
+    { do: "call", items: [0, 4], turns: 0 },
+    { do: "interrupt", nth: 0, turns: 0 }
+  ]
+}
+
+it("A batcher keeps its laws in any order of calls, ends of runs, interruptions and the end of its scope", () =>
+  fc.assert(
+    fc.asyncProperty(scenario, async (each) => {
+      const laws = Effect.provide(assertLaws(each), [TestClock.layer(), Logger.layer([])])
+      const exit = await Effect.runPromiseExit(laws)
+      assert.isTrue(Exit.isSuccess(exit), String(exit))
+    }),
+    { numRuns: 150, examples: [[lateHalves]] }
+  ))

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Exit, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseAt } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -47,6 +47,38 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         yield* Effect.sleep("1 second")
         yield* sql`SELECT 1`
         assert.isEmpty((yield* sessions).filter(({ pid }) => pids.includes(pid)))
+      })
+  )
+
+  it.live.each([1, 2, 10])(
+    "are all replaced within six seconds after they fell silent while idle, with %i calls at a time",
+    (calls) =>
+      Effect.gen(function*() {
+        const { proxy, sql } = yield* makePool
+        yield* Effect.replicateEffect(sql`SELECT pg_sleep(0.3)`, 10, { concurrency: 10 })
+        // Longer than two verdicts: each socket was idle before.
+        yield* Effect.sleep("8 seconds")
+        proxy.muteOpen()
+        const startedAt = performance.now()
+        const call = Effect.exit(Effect.timeout(sql`SELECT 1`, "3 seconds"))
+        const served = Effect.repeat(call, { until: Exit.isSuccess })
+        yield* Effect.replicateEffect(served, calls, { concurrency: calls })
+        assert.isBelow(performance.now() - startedAt, 6_000)
+        const later = yield* Effect.replicateEffect(call, 20, { concurrency: 10 })
+        assert.isTrue(later.every(Exit.isSuccess))
+      })
+  )
+
+  it.live.each([0, 1, 2, 3, 4, 5, 6, 7, 8])(
+    "are opened anew if the one that migrates falls silent at its packet %i, and the start succeeds",
+    (sent) =>
+      Effect.gen(function*() {
+        const postgres = yield* Postgres.run()
+        const proxy = yield* Proxy.run(postgres.port)
+        proxy.muteAfter(sent)
+        yield* Layer.build(databaseAt(`postgres://postgres@127.0.0.1:${proxy.port}/postgres`)).pipe(
+          Effect.timeout("40 seconds")
+        )
       })
   )
 })

@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Layer } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Layer, Logger, Scheduler, Scope } from "effect"
 import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
 import { setTimeout } from "node:timers/promises"
 import * as Deadline from "../../src/database/Deadline.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
@@ -40,3 +41,108 @@ it.live("A call succeeds if its reply arrived while the process was paused, befo
     const statement = Effect.as(Effect.promise(() => setTimeout(10)), "reply")
     assert.strictEqual(yield* Effect.provideService(withinDeadline(statement), Clock.Clock, paused), "reply")
   }))
+
+const ms = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 4_000 }))
+const scenario = fc.record({
+  // The statements follow one another within one call of `shared`.
+  statements: fc.array(
+    fc.record({
+      end: fc.constantFrom("replies", "replies", "fails", "dies", "interrupts", "hangs", "lags"),
+      afterMs: ms
+    }),
+    { minLength: 1, maxLength: 4 }
+  ),
+  isShared: fc.boolean(),
+  // A small number makes fibers yield between any two operations.
+  maxOps: fc.integer({ min: 3, max: 25 }),
+  interrupt: fc.option(fc.record({ afterMs: ms, turns: fc.integer({ min: 0, max: 30 }) })),
+  closeMs: fc.option(ms)
+})
+
+type Scenario = typeof scenario extends fc.Arbitrary<infer A> ? A : never
+
+/** Runs a scenario, and checks the laws of `Deadline.ts`. */
+const assertLaws = Effect.fnUntraced(function*({ closeMs, interrupt, isShared, maxOps, statements }: Scenario) {
+  const clock = yield* Clock.Clock
+  const now = () => clock.currentTimeMillisUnsafe()
+  const scope = yield* Scope.make()
+  let [running, isInterrupted, closedMs] = [0, false, Infinity]
+  const calls: Array<{ readonly startedMs: number; endedMs: number; exit: string }> = []
+  const statement = ({ afterMs, end }: typeof statements[number]) => {
+    const result: Effect.Effect<string, string> = end === "fails"
+      ? Effect.fail(end)
+      : end === "dies"
+      ? Effect.die(end)
+      : end === "interrupts"
+      ? Effect.interrupt
+      : Effect.succeed(end)
+    const wait = end === "hangs" ? Effect.never : Effect.sleep(afterMs)
+    return Effect.acquireUseRelease(
+      Effect.sync(() => running++),
+      () => Effect.andThen(end === "lags" ? Effect.onInterrupt(wait, () => Effect.sleep("2 seconds")) : wait, result),
+      () => Effect.sync(() => running--)
+    )
+  }
+  const withinDeadline = yield* Effect.provideService(Deadline.make(), Scope.Scope, scope)
+  const all = Effect.forEach(statements, (each) =>
+    Effect.suspend(() => {
+      const startedMs = now()
+      const record = (exit: Exit.Exit<string, unknown>) =>
+        Effect.sync(() => void calls.push({ startedMs, endedMs: now(), exit: String(exit) }))
+      return Effect.exit(Effect.onExit(withinDeadline(statement(each)), record))
+    }))
+  const request = Effect.provideService(
+    isShared ? Deadline.shared(all) : all,
+    Scheduler.MaxOpsBeforeYield,
+    maxOps
+  )
+  const startedMs = now()
+  const fiber = yield* Effect.forkChild(request, { startImmediately: true })
+  const settle = Effect.replicateEffect(Effect.yieldNow, 60)
+  for (let at = 0; at < 20_000; at += 50) {
+    if (interrupt !== null && !isInterrupted && interrupt.afterMs <= at) {
+      yield* Effect.replicateEffect(Effect.yieldNow, interrupt.turns)
+      isInterrupted = true
+      fiber.interruptUnsafe()
+    }
+    if (closeMs !== null && closeMs <= at && closedMs === Infinity) {
+      closedMs = now()
+      yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+    }
+    yield* settle
+    if (fiber.pollUnsafe() !== undefined && running === 0) break
+    yield* TestClock.adjust(50)
+  }
+  assert.isDefined(fiber.pollUnsafe(), "a call has no end")
+  assert.strictEqual(running, 0, "a statement has no owner")
+  for (const [nth, { endedMs, exit, startedMs: callMs }] of calls.entries()) {
+    // A call has ended two steps of the clock after its deadline, even if fibers yield often.
+    assert.isAtMost(endedMs - callMs, 3_100)
+    if (isShared) assert.isAtMost(endedMs - startedMs, 3_100 + 50 * nth, "calls do not share a deadline")
+    const end = statements[nth]?.end ?? assert.fail()
+    if (isInterrupted && /Interrupt/.test(exit)) continue
+    if (/ServiceUnavailable/.test(exit)) {
+      const isLate = endedMs - (isShared ? startedMs : callMs) >= 3_000
+      assert.isTrue(isLate || end === "interrupts" || closedMs <= endedMs, "a call fails too early")
+    } else assert.include(exit, end)
+  }
+})
+
+/** A call that is interrupted at each place where its fiber can yield. */
+const interruptedAtEachStep = Array.from({ length: 300 }, (_, index): [Scenario] => [{
+  statements: [{ end: "hangs", afterMs: 0 }],
+  isShared: index % 2 === 0,
+  maxOps: 3 + Math.floor(index / 10),
+  interrupt: { afterMs: 0, turns: Math.floor(index / 2) % 5 },
+  closeMs: null
+}])
+
+it("A deadline keeps its laws in any order of ends of its statements, interruptions and the end of its scope", () =>
+  fc.assert(
+    fc.asyncProperty(scenario, async (each) => {
+      const laws = Effect.provide(assertLaws(each), [TestClock.layer(), Logger.layer([])])
+      const exit = await Effect.runPromiseExit(laws)
+      assert.isTrue(Exit.isSuccess(exit), String(exit))
+    }),
+    { numRuns: 600, examples: interruptedAtEachStep }
+  ))

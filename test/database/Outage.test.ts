@@ -1,7 +1,5 @@
-import { PgClient } from "@effect/sql-pg"
-import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, type Duration, Effect, Exit, Layer, Logger, Metric, Redacted } from "effect"
-import { Reactivity } from "effect/reactivity"
+import { assert, it } from "@effect/vitest"
+import { Cause, Clock, Effect, Exit, Layer, Logger, Metric } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { cpSync, renameSync, rmSync, symlinkSync } from "node:fs"
@@ -81,7 +79,8 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
     Effect.gen(function*() {
       const directory = yield* dataDirectory
       const lost: Array<string> = []
-      const onLost = Layer.succeed(OnDataDirectoryLost, (error) => void lost.push(error.file))
+      const onLost = Layer.succeed(OnDataDirectoryLost, (error) =>
+        void lost.push("file" in error ? error.file : error.reason))
       const path = join(directory, file)
       yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
@@ -128,27 +127,3 @@ it.live("The embedded database stays in place when a symbolic link to it changes
     assert.lengthOf(yield* queryIn(directory)((sql) => sql`SELECT FROM pets`), 10_000)
     assert.isEmpty(yield* queryIn(other)((sql) => sql`SELECT FROM pets`))
   }), 60_000)
-
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A write that fails on a read-only session", () => {
-  it.live.each<readonly [title: string, delay: Duration.Input, succeeds: boolean]>([
-    ["ends that session if the pool lends it again", 0, false],
-    ["succeeds on another session that the pool lends, and ends none", "400 millis", true]
-  ])("%s", ([, delay, succeeds]) =>
-    Effect.gen(function*() {
-      const url = process.env.TEST_DATABASE_URL ?? ""
-      const sql = yield* PgClient.make({ url: Redacted.make(url), maxConnections: 2 })
-      const pid = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.2)`
-      yield* Effect.replicateEffect(pid, 2, { concurrency: 2 })
-      const makeReadOnly = "SET default_transaction_read_only = on"
-      yield* Effect.scoped(Effect.flatMap(sql.reserve, (session) => session.executeRaw(makeReadOnly, [])))
-      const [readOnly] = yield* pid
-      // After the delay, the other session is the one that the pool got back last.
-      const write = Effect.tapError(sql`CREATE TEMPORARY TABLE written ()`, () => Effect.sleep(delay))
-      const written = Effect.exit(Outage.leaveReadOnlyServer(write, sql))
-      const [exit, [other]] = yield* Effect.all([written, pid], { concurrency: 2 })
-      assert.strictEqual(Exit.isSuccess(exit), succeeds)
-      const pids = succeeds ? [readOnly, other] : [other]
-      const alive = sql`SELECT pid FROM pg_stat_activity WHERE pid IN (${readOnly?.pid}, ${other?.pid})`
-      assert.sameDeepMembers([...yield* alive], pids.map((row) => ({ pid: row?.pid })))
-    }).pipe(Effect.provide(Reactivity.layer)))
-})

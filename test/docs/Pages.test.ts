@@ -4,15 +4,19 @@ import { OpenApi } from "effect/http-api"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
+import * as Api from "../../src/api/ApiExports.ts"
 import * as Errors from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { isRetryableStatus } from "../../src/client/ClientError.ts"
-import { AdminClient, PetstoreClient } from "../../src/client/ClientExports.ts"
+import * as Client from "../../src/client/ClientExports.ts"
+import * as Testing from "../../src/testing.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 
 const withoutCode = (text: string): string => text.replaceAll(/^ *```.*?^ *```$/gms, "").replaceAll(/`[^`\n]*`/g, "``")
+
+const { AdminClient, PetstoreClient } = Client
 
 const isBroken = (document: string, link: string): boolean => {
   if (/^https?:/.test(link)) return false
@@ -69,6 +73,19 @@ describe("The pages", () => {
       PetstoreClient.layer({ baseUrl: "http://localhost", apiKey: Redacted.make("") }),
       AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
     ])))
+
+  it("of the client name each export of its entries, and no others of the contract", () => {
+    const readme = readPage("package/README.md")
+    for (const name of [...Object.keys(Api), ...Object.keys(Client), ...Object.keys(Testing)]) {
+      assert.match(readme, new RegExp(`\\b${name}\\b`), name)
+    }
+    const [, contract = ""] = /\n## The contract\n([^]*?)\n## /.exec(readme) ?? []
+    const types = new Set(["ApiError"])
+    const named = [...contract.matchAll(/^\| [^|]* \| (.*) \|$/gm)].flatMap(([, row = ""]) =>
+      row.match(/(?<=`)\w+(?=`)/g)
+    )
+    assert.isEmpty(named.filter((name) => name !== null && !(name in Api) && !types.has(name)))
+  })
 
   it("have a row for each error code: its status, its cause, what it is charged to, and whether the client retries", () => {
     for (const [code, status] of Object.values(Errors.errors)) {

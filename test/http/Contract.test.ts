@@ -1,7 +1,8 @@
 /** Tests SPEC §4, §5 and §7 over a socket, byte by byte, and the operations on every store. */
 import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { assertError, assertSuccess } from "../support/Assertions.ts"
+import { Effect, Layer, Logger } from "effect"
+import { SqlClient } from "effect/sql"
+import { assertError, assertErrorBody, assertSuccess } from "../support/Assertions.ts"
 import { describeOnEach, memory, stores } from "../support/Databases.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import { Service, service } from "../support/Service.ts"
@@ -88,6 +89,42 @@ const unknownFields = [
 ]
 
 const validNames = ["", " ", "'; -- 9007199254740993", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛e\u0301\u{10ffff}", "🐈".repeat(1_000)]
+
+/** A column check that the contract does not know, as after a change of the table by an operator. */
+const rejectOneName = Layer.effectDiscard(Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql`ALTER TABLE pets ADD CONSTRAINT one_name CHECK (name <> 'rejected')`
+))
+const failures: Array<unknown> = []
+const loggers = [Logger.make(({ logLevel, message }) => logLevel === "Error" && failures.push(message))]
+const rejecting = stores.slice(1).map((store) => ({
+  ...store,
+  layer: service(Layer.provideMerge(rejectOneName, store.layer), {}, { loggers })
+}))
+
+describeOnEach(rejecting, "A value that only the database rejects", (it) => {
+  it.effect("fails its own request with 500, is logged once, and every other of a hundred creates gets 201", () =>
+    Effect.gen(function*() {
+      const { call, unlimitedKey } = yield* Service
+      const key = yield* unlimitedKey
+      const create = (name: string) =>
+        call("/v1/pets", {
+          key,
+          method: "POST",
+          body: JSON.stringify({ name, categoryId: 1 }),
+          headers: { "content-type": "application/json" }
+        })
+      failures.length = 0
+      const names = Array.from({ length: 100 }, (_, index) => index === 42 ? "rejected" : `${index}`)
+      const responses = yield* Effect.forEach(names, create, { concurrency: "unbounded" })
+      assert.deepStrictEqual(
+        responses.map(({ status }) => status),
+        names.map((name) => name === "rejected" ? 500 : 201)
+      )
+      assertErrorBody(responses[42] ?? assert.fail(), 500, "internal_error")
+      assert.lengthOf(failures, 1)
+    }))
+})
 
 const services = [...stores, ...PgBouncer.stores].map((store) => ({ ...store, layer: service(store.layer) }))
 

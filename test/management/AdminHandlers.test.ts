@@ -1,11 +1,16 @@
+import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
+import { DateTime, Effect, Fiber, Layer, Redacted, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { describeOnEach, memory, stores } from "../support/Databases.ts"
-import { send, untilTrue } from "../support/Process.ts"
+import { describeOnEach, memory, random, stores } from "../support/Databases.ts"
+import { send, until, untilTrue } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
@@ -58,6 +63,32 @@ it.effect("A ban stays if its lifting cannot be recorded, and after a change of 
     assert.isNotNull((yield* client.get(id)).ban)
   }).pipe(Effect.provide(serversOn(Layer.provideMerge(Layer.effect(AuditLog, failing), memory))))
 })
+
+it.effect("Operations of several statements share one deadline of three seconds", () =>
+  Effect.gen(function*() {
+    let started = 0
+    const execute = () => Effect.andThen(Effect.sync(() => started++), Effect.delay(Effect.succeed([]), "1600 millis"))
+    const acquirer = Effect.succeed({ execute } as unknown as SqlConnection.Connection)
+    const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "slow" }
+    const slow = Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer))
+    const keys = Layer.provideMerge(Layer.fresh(SqlApiKeys.layer), Layer.merge(slow, random))
+    yield* Effect.gen(function*() {
+      const { admin } = yield* Management
+      // Both expire in the background at the start.
+      yield* TestClock.adjust("2 seconds")
+      for (const path of ["/audit", "/keys?state=banned", "/usage"]) {
+        const before = started
+        const response = yield* Effect.forkChild(admin("GET", path))
+        yield* until(() => started > before)
+        yield* TestClock.adjust("1600 millis")
+        yield* until(() => started > before + 1)
+        yield* TestClock.adjust("1399 millis")
+        assert.isUndefined(response.pollUnsafe())
+        yield* TestClock.adjust("1 millis")
+        assert.strictEqual((yield* Fiber.join(response)).status, 503, path)
+      }
+    }).pipe(Effect.provide(serversOn(Layer.merge(memory, keys))))
+  }))
 
 const servers = stores.map((store) => ({ ...store, isLive: true, layer: serversOn(store.layer) }))
 

@@ -4,13 +4,15 @@
  */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { cpSync, existsSync, globSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { join } from "node:path"
+import { gzipSync } from "node:zlib"
 import { rolldown } from "rolldown"
 import { launch } from "../support/ConsolePage.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
+import { newerService } from "../support/NewerService.ts"
 import { type Environment, install, makeProject, run } from "../support/NpmPrograms.ts"
 import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
@@ -118,13 +120,31 @@ const runnable = readmeExamples.map((code) =>
 
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
 const names = `import { AdminApi, AdminAuth, type AnyError, exactJson, isRetryable, Pet } from "petstore-client"
-import { type AnyAdminError, type PetstoreClient, withMetadata } from "petstore-client/client"
+import { type AnyAdminError, type CreateError, type GetError, withMetadata } from "petstore-client/client"
+import type { ChangeKeyError, GetKeyError, IssueKeyError, PetstoreClient } from "petstore-client/client"
 import { ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
 export const all = [AdminApi, AdminAuth, exactJson, isRetryable, Pet, withMetadata]
 export const services = [ApiKeys, AuditLog, KeyUsage, layerMemory, layerService, RateLimiter]
-export const describe = (error: AnyError | AnyAdminError): string => error.message
+type AnyOther = CreateError | GetError | IssueKeyError | GetKeyError | ChangeKeyError
+export const describe = (error: AnyError | AnyAdminError | AnyOther): string => error.message
 // @ts-expect-error: the name is a string
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
+`
+
+/** Prints all pets, a created one, the error of a pet that a newer service has archived, and a redirect. */
+const readsNewerService = `import { Console, Effect, Stream } from "effect"
+import { PetstoreClient } from "petstore-client/client"
+const program = Effect.gen(function*() {
+  const petstore = yield* PetstoreClient
+  const pets = [...yield* Stream.runCollect(petstore.all()), yield* petstore.create({ name: "Rex", categoryId: 3n })]
+  yield* Console.log(pets.map(({ id, status }) => [id, status].join(" ")).join(", "))
+  const archived = yield* Effect.flip(petstore.get(404n))
+  yield* Console.log(archived._tag, "unknownCode" in archived && archived.unknownCode)
+  yield* petstore.get(307n).pipe(
+    Effect.catchTag("PetstoreClientError", ({ message }) => Console.log(message.replace(/^.* returned /, "")))
+  )
+})
+await Effect.runPromise(Effect.provide(program, PetstoreClient.layerConfig()))
 `
 
 const runtimes = [
@@ -151,8 +171,17 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     Effect.gen(function*() {
       const { installed } = yield* Installed
       const others = readdirSync(installed, { recursive: true, encoding: "utf8" })
-        .filter((file) => statSync(join(installed, file)).isFile() && !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
-      assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
+        .filter((file) =>
+          statSync(join(installed, file)).isFile() && !/^(?:dist|src)\/.+\.(?:js|ts|d\.ts\.map)$/.test(file)
+        )
+      assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "src/api/SPEC.md"])
+      const maps = globSync("dist/**/*.d.ts.map", { cwd: installed })
+      assert.isAbove(maps.length, 40)
+      for (const map of maps) {
+        const { sources } = JSON.parse(readFileSync(join(installed, map), "utf8"))
+        assert.lengthOf(sources, 1)
+        for (const source of sources) assert.isTrue(existsSync(join(installed, map, "..", source)), map)
+      }
       const read = (name: string) => readFileSync(join(installed, name), "utf8")
       const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
       const expected = [undefined, { effect: `^${effect}` }, manifest.version]
@@ -164,7 +193,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     Effect.gen(function*() {
       const [compiler, module, moduleResolution] = row
       const { project } = yield* Installed
-      assert.lengthOf(readmeExamples, 10)
+      assert.lengthOf(readmeExamples, 12)
       for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
       writeFileSync(join(project, "names.ts"), names)
       const output = { outDir: "out", rewriteRelativeImportExtensions: true }
@@ -188,11 +217,33 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       yield* Effect.forEach(others, runExample)
     }))
 
+  it.effect.each(runtimes)(
+    "reads a newer service, and follows no redirect, in $name",
+    ({ args, program }) =>
+      Effect.gen(function*() {
+        const { programs, project } = yield* Installed
+        const file = program === undefined ? process.execPath : programs(program)
+        writeFileSync(join(project, "newer.ts"), readsNewerService)
+        const env = { PETSTORE_URL: yield* serve(newerService), PETSTORE_API_KEY: "psk" }
+        const read = "1 reserved, 2 sold, 1 reserved\nNotFound archived\n307, a redirect to elsewhere.test\n"
+        assert.strictEqual(yield* run(project, file, [...args, "newer.ts"], env), read)
+      })
+  )
+
+  it.effect("has the sizes of bundles that its README names, with rolldown", () =>
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      const example = readmeExamples[0] ?? assert.fail()
+      writeFileSync(join(project, "bundle.ts"), example.replace("layerConfig()", "layer({ baseUrl: '', apiKey })"))
+      const bytes = gzipSync(yield* bundleForBrowser(join(project, "bundle.ts")), { level: 9 }).length
+      assert.include(readPage("package/README.md"), `has ${Math.round(bytes / 1000)} kB with rolldown`)
+    }))
+
   it.effect.skipIf(!browser)("runs the tests of its README in Chromium", () =>
     Effect.gen(function*() {
       const { project } = yield* Installed
       const tests = runnable.filter((code) => !readmeExamples.includes(code))
-      assert.lengthOf(tests, 5)
+      assert.lengthOf(tests, 7)
       const page = yield* openPage({ "/": ["text/html", ""] })
       for (const code of tests) {
         writeFileSync(join(project, "test.ts"), code)
@@ -206,7 +257,15 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
     it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
       Effect.gen(function*() {
         const { path } = yield* Examples
-        const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
+        const files = [
+          "derived.ts",
+          "generated.ts",
+          "onward.ts",
+          "inventory/*.ts",
+          "import/*.ts",
+          "browser/*.ts",
+          "worker.ts"
+        ]
         const strict = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: true }
         const options = { lib: ["ES2024", "DOM", "DOM.Iterable"], types: ["node"], ...strict }
         yield* compile(path, files, { ...options, noEmit: true, allowImportingTsExtensions: true })
@@ -216,8 +275,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
         const rounded = yield* runNode(path, ["out/hey-api.js"], yield* startService())
         assert.strictEqual(rounded, "Rex 1 invalid_request\ntrue 9007199254740992\n")
         const env = yield* startService()
-        const onward =
-          /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+        const onward = /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored\n$/
         const outputs = [
           ["generated.ts", /^Rex 1 invalid_request\n$/],
           ["derived.ts", /^1\n$/],
@@ -229,6 +287,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
         const listed = yield* run(path, "python3", ["pets.py"], env)
         for (const name of ["Tom", "Kit"]) assert.include(listed, ` ${name} 9223372036854775807\n`)
         assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
+        assert.match(yield* runNode(path, ["--test", "import/Import.test.ts"]), /pass 1\n[^]*fail 0\n/)
       }))
 
     it.effect("serve pets from Deno", () =>

@@ -1,9 +1,21 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Arbitrary, ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted, Struct } from "effect"
+import {
+  Arbitrary,
+  ConfigProvider,
+  Context,
+  Deferred,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Option,
+  Redacted,
+  Struct
+} from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { NewPet } from "../../src/api/Pets.ts"
+import { NewPet, petCursors } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { make as makePetCache, maxPets } from "../../src/pets/PetCache.ts"
 import { canonicalText, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
@@ -42,6 +54,21 @@ describeOnEach(stores, "PetRepository", (it, store) => {
       // A batch whose first create does not have the pet of the committed key has the same outcomes.
       const later = yield* Effect.forEach(names.toReversed(), send, { concurrency: "unbounded" })
       assert.deepStrictEqual(later, outcomes.toReversed())
+    }))
+
+  it.effect("creates a pet for each owner of the same idempotency key, even at the same time", () =>
+    Effect.gen(function*() {
+      const pets = yield* PetRepository
+      const owners = ["key_a", "key_b", "key_c"]
+      const send = (owner: string) => pets.create({ ...pet, name: owner }, { owner, key: "order-17" })
+      const created = yield* Effect.forEach(owners, send, { concurrency: "unbounded" })
+      assert.deepStrictEqual(
+        created.map(({ isReplay, pet: { name } }) => [name, isReplay]),
+        owners.map((o) => [o, false])
+      )
+      assert.strictEqual(new Set(created.map(({ pet: { id } }) => id)).size, owners.length)
+      const replayed = yield* Effect.forEach(owners, send, { concurrency: "unbounded" })
+      assert.deepStrictEqual(replayed, created.map((each) => ({ ...each, isReplay: true })))
     }))
 
   it.effect("keeps the pet of an idempotency key for exactly 24 hours, even among other creates", () =>
@@ -95,13 +122,65 @@ describeOnEach(stores, "PetRepository", (it, store) => {
             }
             return created
           }), { concurrency: "unbounded" })
-        const listed = client.list({ limit: 100, cursor: before })
+        const listed = client.list({ limit: 100, cursor: petCursors.encode(before) })
         const expected = created.toSorted((a, b) => Number(a.id - b.id))
         for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
       }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
     }))
 
   if (store === "memory") return
+
+  it.effect("fails only the creates whose values SQL rejects, and stores all others of their batch", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const pets = yield* PetRepository
+      yield* Effect.acquireRelease(
+        sql`ALTER TABLE pets ADD CONSTRAINT rejected CHECK (name <> 'rejected')`,
+        () => Effect.orDie(sql`ALTER TABLE pets DROP CONSTRAINT rejected`)
+      )
+      for (const rejected of [[70], [0, 1, 50, 99], Array.from({ length: 100 }).keys().toArray()]) {
+        const { pet: before } = yield* pets.create(pet)
+        const exits = yield* Effect.forEach(Array.from({ length: 100 }).keys(), (index) =>
+          Effect.exit(pets.create(
+            { ...pet, name: rejected.includes(index) ? "rejected" : `${index}` },
+            index % 2 === 0 ? undefined : { owner, key: `rejected ${rejected.length} ${index}` }
+          )), { concurrency: "unbounded" })
+        const failed = exits.flatMap((exit, index) => Exit.isFailure(exit) ? [index] : [])
+        assert.deepStrictEqual(failed, rejected)
+        for (const index of rejected) assert.match(String(exits[index]), /Die\(.*rejected/s)
+        const stored = (yield* pets.list({ limit: 100, after: before.id })).pets
+        const created = exits.flatMap((exit) => Exit.isSuccess(exit) ? [exit.value.pet] : [])
+        assert.sameDeepMembers([...stored], created)
+      }
+    }))
+
+  it.effect("runs within a transaction of the caller: sees its changes, caches nothing of it, and leaves nothing if it rolls back", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const pets = yield* PetRepository
+      const { pet: old } = yield* pets.create(pet)
+      const after = old.id - 1n
+      const seen = Effect.all({ found: pets.find(old.id), page: pets.list({ limit: 1, after }) })
+      const outside = yield* seen
+      assert.deepStrictEqual(outside, { found: Option.some(old), page: { pets: [old] } })
+      // The page is full now, so it is cached too.
+      yield* pets.create(pet)
+      yield* seen
+      const created = yield* Effect.flip(sql.withTransaction(Effect.gen(function*() {
+        yield* sql`UPDATE pets SET name = 'changed' WHERE id = ${old.id}`
+        const { found, page } = yield* seen
+        assert.deepStrictEqual([Option.getOrUndefined(found)?.name, page.pets[0]?.name], ["changed", "changed"])
+        const { pet: created } = yield* pets.create(pet, { owner, key: "rolled back" })
+        assert.deepStrictEqual(yield* pets.find(created.id), Option.some(created))
+        return yield* Effect.fail(created)
+      })))
+      const id = "categoryId" in created ? created.id : assert.fail(String(created))
+      assert.deepStrictEqual(yield* pets.find(id), Option.none())
+      assert.deepStrictEqual((yield* seen).found, Option.some(old))
+      assert.isFalse((yield* pets.create(pet, { owner, key: "rolled back" })).isReplay)
+      const kept = yield* sql.withTransaction(pets.create(pet))
+      assert.deepStrictEqual(yield* pets.find(kept.pet.id), Option.some(kept.pet))
+    }))
 
   it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
     Effect.gen(function*() {

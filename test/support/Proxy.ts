@@ -16,7 +16,15 @@ export type Fault = "slow" | "refusing" | "hanging" | "severed"
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { fault: undefined as Fault | undefined, refused: 0, forwarded: 0 }
+  const state = {
+    fault: undefined as Fault | undefined,
+    refused: 0,
+    forwarded: 0,
+    sent: 0,
+    cutAt: Infinity,
+    muteAt: Infinity
+  }
+  const muted = new WeakSet<Socket>()
   const closeAll = () => sockets.forEach((socket) => socket.destroy())
   const server = createServer((client) => {
     if (state.fault === "refusing" || state.fault === "severed") {
@@ -38,9 +46,14 @@ export const run = Effect.fnUntraced(function*(target: number) {
     const pair = [client, upstream]
     const end = () => pair.forEach((socket) => sockets.delete(socket.destroy()))
     for (const socket of pair) sockets.add(socket.setNoDelay(true).on("error", end).on("close", end))
-    client.on("data", (chunk: Buffer) => upstream.write(chunk))
+    client.on("data", (chunk: Buffer) => {
+      state.sent++
+      if (state.sent === state.muteAt) muted.add(client)
+      if (state.sent === state.cutAt) end()
+      else upstream.write(chunk)
+    })
     upstream.on("data", (chunk: Buffer) => {
-      if (isHung) return
+      if (isHung || muted.has(client)) return
       isHung = state.fault === "hanging" || state.fault === "severed"
       if (state.fault === "severed") return
       replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 300 : 0)
@@ -56,6 +69,17 @@ export const run = Effect.fnUntraced(function*(target: number) {
       state.fault = fault
       if (fault === "refusing") closeAll()
     },
+    /** Cuts the connection that sends the packet after `sent` others from now on. */
+    cutAfter: (sent: number): void => {
+      state.cutAt = state.sent + sent + 1
+    },
+    /** As `cutAfter`, but the connection stays open, and drops all further replies. */
+    muteAfter: (sent: number): void => {
+      state.muteAt = state.sent + sent + 1
+    },
+    /** Keeps the open connections open, and drops all further replies on them. New connections work. */
+    muteOpen: (): void => sockets.forEach((socket) => void muted.add(socket)),
+    sent: (): number => state.sent,
     refused: (): number => state.refused,
     forwarded: (): number => state.forwarded
   }

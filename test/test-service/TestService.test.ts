@@ -102,6 +102,19 @@ describe("TestService", () => {
     }).pipe(Effect.provide(layerTest(never))))
 })
 
+it.effect("layerTest has nothing to wake while nothing waits: a virtual day takes less than 100 ms", () =>
+  Effect.gen(function*() {
+    const client = yield* PetstoreClient
+    for (const use of [Effect.void, Effect.asVoid(client.list())]) {
+      yield* use
+      const startedAt = performance.now()
+      yield* TestClock.adjust("1 day")
+      assert.isBelow(performance.now() - startedAt, 100)
+    }
+    yield* TestClock.setTime(Date.UTC(2030, 0))
+    yield* client.list()
+  }).pipe(Effect.provide(layerTest())))
+
 it.effect("layerTest uses the layers that replace its own", () => {
   const zero = Effect.map(
     RateLimiter,
@@ -115,6 +128,8 @@ it.effect("layerTest uses the layers that replace its own", () => {
   return Effect.gen(function*() {
     assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, rateLimiter })), "RateLimitExceeded")
     assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, apiKeys })), "ServiceUnavailable")
+    const client = Effect.flatMap(PetstoreClient, ({ list }) => list())
+    yield* Effect.provide(client, layerTest({ ...never, apiKeys: ApiKeys.layerMemory }))
   })
 })
 

@@ -1,0 +1,32 @@
+import { DateTime, Option, Schema, SchemaGetter } from "effect"
+import type { Headers } from "effect/http"
+
+const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
+  decode: SchemaGetter.transform((seconds) => seconds * 1000),
+  encode: SchemaGetter.transform((millis) => millis / 1000)
+}))
+
+/** The API key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+export const RateLimitState = Schema.Struct({
+  /** Requests per window. */
+  limit: Schema.FiniteFromString,
+  /** The requests that remain of the limit. */
+  remaining: Schema.FiniteFromString,
+  /** When the window ends, and all requests of the limit remain again. */
+  resetAt: EpochSeconds
+}).pipe(
+  Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
+)
+export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState> {}
+
+const readHeaders = Schema.decodeUnknownOption(RateLimitState)
+
+/** Ignores headers of the client's address. */
+export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
+  headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
+
+/** Prefers the seconds in `RateLimit` to the time in `X-RateLimit-Reset`, because this machine's clock may be wrong. */
+export const millisUntilReset = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
+  const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
+  return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)
+}

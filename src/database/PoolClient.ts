@@ -1,0 +1,164 @@
+/**
+ * The SQL client of the pool. All statements of the service pass `lend`.
+ *
+ * Laws, for any statement or transaction on any connection:
+ * 1. A session that rejects a write because it is read-only ends before anything else uses its connection.
+ * 2. Nothing of such a statement or transaction was done, so it runs again on another session, until a session rejects
+ *    it that was opened after the first rejection. So it fails only if the server of new sessions is read-only.
+ * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back, so a
+ *    ROLLBACK that fails ends its session and is no defect.
+ */
+import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
+import { Context, Effect, Layer, Option, Predicate, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import * as Outage from "./Outage.ts"
+
+/** A pooler reuses a session after its client has left, and may run this statement in another session. */
+const endReadOnlySession =
+  `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
+
+const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.flatMap(
+    connection.executeRaw("COMMIT", []),
+    (result) =>
+      Predicate.hasProperty(result, "command") && result.command === "COMMIT"
+        ? Effect.void
+        : Effect.fail(
+          new SqlError.SqlError({
+            reason: new SqlError.UnknownError({ cause: new Error("COMMIT rolled back an aborted transaction") })
+          })
+        )
+  )
+
+/** A connection while it is lent. */
+class Lent implements SqlConnection.Connection {
+  isReadOnly = false
+  isLost = false
+  readonly #connection: PgConnection.PgConnection
+  constructor(connection: PgConnection.PgConnection) {
+    this.#connection = connection
+  }
+  #watch<A>(statement: Effect.Effect<A, SqlError.SqlError>) {
+    return Effect.tapError(statement, (error) =>
+      Effect.sync(() => {
+        this.isReadOnly ||= Outage.isReadOnly(error)
+      }))
+  }
+  #query(sql: string, params: ReadonlyArray<unknown>, prepare = true) {
+    const result = this.#watch(this.#connection.query(sql, params, prepare))
+    if (sql !== "ROLLBACK") return result
+    const lose = Effect.sync(() => {
+      this.isLost = true
+    })
+    return result.pipe(Effect.tapError(() => lose), Effect.orElseSucceed(() => ({ rows: [] })))
+  }
+  #rows(
+    sql: string,
+    params: ReadonlyArray<unknown>,
+    prepare: boolean,
+    transform?: Parameters<SqlConnection.Connection["execute"]>[2]
+  ) {
+    return Effect.map(this.#query(sql, params, prepare), ({ rows }) => transform === undefined ? rows : transform(rows))
+  }
+  execute(...[sql, params, transform]: Parameters<SqlConnection.Connection["execute"]>) {
+    return this.#rows(sql, params, true, transform)
+  }
+  executeUnprepared(...[sql, params, transform]: Parameters<SqlConnection.Connection["execute"]>) {
+    return this.#rows(sql, params, false, transform)
+  }
+  executeRaw(sql: string, params: ReadonlyArray<unknown>) {
+    return this.#query(sql, params)
+  }
+  executeValues(sql: string, params: ReadonlyArray<unknown>) {
+    return this.#watch(this.#connection.queryValues(sql, params))
+  }
+  executeValuesUnprepared(sql: string, params: ReadonlyArray<unknown>) {
+    return this.#watch(this.#connection.queryValues(sql, params, false))
+  }
+  executeStream(...[sql, params, transform]: Parameters<SqlConnection.Connection["execute"]>) {
+    const rows: Stream.Stream<object, SqlError.SqlError> = this.#connection.stream(sql, params)
+    return transform === undefined ? rows : Stream.flatMap(rows, (row) => Stream.fromIterable(transform([row])))
+  }
+}
+
+type OnSession = (base: PgConnection.PgConnection) => void
+
+type Options = Parameters<typeof PgClient.layer>[0]
+
+const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean) {
+  const pool = yield* PgPool.make(options)
+  const firstLentAt = new WeakMap<PgConnection.PgConnection, number>()
+
+  const lend = (base: PgConnection.PgConnection, connection = base) => {
+    if (!firstLentAt.has(base)) firstLentAt.set(base, performance.now())
+    return new Lent(connection)
+  }
+  const takeBack = (base: PgConnection.PgConnection, lent: Lent, connection = base) => {
+    if (!lent.isReadOnly && !lent.isLost) return Effect.void
+    const isEnding = lent.isReadOnly && isPooled
+    const end = isEnding ? Effect.ignore(connection.query(endReadOnlySession, [], false)) : Effect.void
+    return Effect.andThen(end, pool.invalidate(base))
+  }
+
+  /** Runs `attempt` again while sessions reject it that are older than the first rejection. */
+  const leavingReadOnly = <A, E, R>(attempt: (onSession: OnSession) => Effect.Effect<A, E, R>) =>
+    Effect.suspend(() => {
+      let lentAt = 0
+      const once = attempt((base) => void (lentAt = firstLentAt.get(base) ?? 0))
+      return Effect.catchIf(once, Outage.isReadOnly, () => {
+        const rejectedAt = performance.now()
+        return Effect.retry(once, { while: (error) => Outage.isReadOnly(error) && lentAt < rejectedAt })
+      })
+    })
+
+  const borrower: SqlConnection.Borrower = (f) =>
+    leavingReadOnly((onSession) =>
+      pool.use((base) => {
+        const lent = lend(base)
+        onSession(base)
+        return Effect.onExit(f(lent), () => takeBack(base, lent))
+      })
+    )
+  const onReserved = Context.Reference<OnSession>("petstore/PoolClient/onReserved", {
+    defaultValue: () => () => {}
+  })
+  const acquirer = Effect.gen(function*() {
+    const base = yield* pool.get
+    const reserved = yield* base.pin
+    const lent = lend(base, reserved)
+    const onSession = yield* onReserved
+    onSession(base)
+    // Runs after ROLLBACK, and before the connection goes back to the pool.
+    yield* Effect.addFinalizer(() => takeBack(base, lent, reserved))
+    return lent
+  })
+
+  const client = yield* SqlClient.make({
+    acquirer,
+    borrower,
+    transactionAcquirer: acquirer,
+    compiler: PgClient.makeCompiler(),
+    driver: "pg",
+    commit,
+    prepareTransactionControls: true,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    spanAttributes: [
+      ["db.system.name", "postgresql"],
+      ["db.namespace", options.database ?? "postgres"],
+      ["server.address", options.host ?? "localhost"],
+      ["server.port", options.port ?? 5432]
+    ]
+  })
+  const { withTransaction } = client
+  return Object.assign(client, {
+    withTransaction: <R, E, A>(statements: Effect.Effect<A, E, R>): Effect.Effect<A, E | SqlError.SqlError, R> =>
+      Effect.flatMap(Effect.serviceOption(client.transactionService), (outer) =>
+        Option.isSome(outer)
+          ? withTransaction(statements)
+          : leavingReadOnly((onSession) => Effect.provideService(withTransaction(statements), onReserved, onSession)))
+  })
+})
+
+export const layer = (options: Options, isPooled: boolean) =>
+  Layer.provide(Layer.effect(SqlClient.SqlClient, make(options, isPooled)), Reactivity.layer)

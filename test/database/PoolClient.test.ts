@@ -1,0 +1,127 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Result } from "effect"
+import { SqlClient } from "effect/sql"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
+import * as Outage from "../../src/database/Outage.ts"
+import { clientOn, databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
+import * as Proxy from "../support/Proxy.ts"
+
+/** A pool through a proxy, and a client of the same database beside it. */
+const makePool = Effect.fnUntraced(function*(maxConnections: number) {
+  const url = new URL(yield* temporaryDatabaseUrl)
+  const proxy = yield* Proxy.run(Number(url.port))
+  const direct = Context.get(yield* Layer.build(Layer.fresh(clientOn(url.href))), SqlClient.SqlClient)
+  url.port = String(proxy.port)
+  const settings = { DATABASE_MAX_CONNECTIONS: String(maxConnections) }
+  const database = yield* Layer.build(databaseAt(url.href, settings))
+  return {
+    context: database,
+    direct,
+    name: url.pathname.slice(1),
+    proxy,
+    sql: Context.get(database, SqlClient.SqlClient)
+  }
+})
+
+/** Opens all connections of a pool. */
+const openAll = (sql: SqlClient.SqlClient, connections: number) =>
+  Effect.replicateEffect(sql`SELECT pg_sleep(0.3)`, connections, { concurrency: connections })
+
+const table = `CREATE TABLE written (id int)`
+
+describe.skipIf(!hasServer)("The client of the pool", () => {
+  it.live.each(["a statement", "a transaction", "a nested transaction"])(
+    "leaves every session that became read-only: %s succeeds on a new one",
+    (kind) =>
+      Effect.gen(function*() {
+        const { direct, name, sql } = yield* makePool(4)
+        yield* direct.unsafe(table)
+        yield* direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+        const end = direct`
+          SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+          WHERE datname = current_database() AND pid <> pg_backend_pid()`
+        yield* end
+        yield* Effect.ignore(openAll(sql, 4))
+        yield* openAll(sql, 4)
+        yield* direct.unsafe(`ALTER DATABASE ${name} RESET default_transaction_read_only`)
+        const insert = sql`INSERT INTO written VALUES (1)`
+        const write = kind === "a statement"
+          ? insert
+          : sql.withTransaction(
+            Effect.andThen(sql`SELECT 1`, kind === "a transaction" ? insert : sql.withTransaction(insert))
+          )
+        yield* write
+        assert.lengthOf(yield* direct`SELECT FROM written`, 1)
+      })
+  )
+
+  it.live("fails a write as read-only if the sessions it opens are, and reads go on", () =>
+    Effect.gen(function*() {
+      const { direct, name, sql } = yield* makePool(2)
+      yield* direct.unsafe(table)
+      yield* sql`INSERT INTO written VALUES (1)`
+      yield* direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+      yield* direct`
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()`
+      yield* Effect.ignore(openAll(sql, 2))
+      const failure = yield* Effect.flip(Outage.toServiceUnavailable(sql`INSERT INTO written VALUES (2)`))
+      assert.match(String(failure), /read-only/)
+      assert.lengthOf(yield* sql`SELECT FROM written`, 1)
+    }))
+
+  it.live("responds with 503 to a connection that is lost at any statement of a transaction", () =>
+    Effect.gen(function*() {
+      const { direct, proxy, sql } = yield* makePool(2)
+      yield* direct.unsafe(table)
+      const transaction = sql.withTransaction(Effect.gen(function*() {
+        for (const id of [1, 2, 3]) yield* sql`INSERT INTO written VALUES (${id})`
+      }))
+      yield* transaction
+      const before = proxy.sent()
+      yield* transaction
+      const statements = proxy.sent() - before
+      assert.isAtLeast(statements, 5)
+      for (let sent = 0; sent < statements; sent++) {
+        proxy.cutAfter(sent)
+        const failure = yield* Effect.flip(Outage.toServiceUnavailable(transaction))
+        assert.instanceOf(failure, ServiceUnavailable, `cut at statement ${sent}`)
+        // The next transaction opens a connection.
+        yield* transaction
+      }
+      // A failure of the transaction itself stays, also if the connection is lost at ROLLBACK.
+      proxy.cutAfter(1)
+      const failed = yield* Effect.exit(sql.withTransaction(Effect.fail("own")))
+      assert.deepStrictEqual(failed, Exit.fail("own"))
+      yield* transaction
+    }))
+
+  it.live("ends as 503 if the server ends the session within a transaction", () =>
+    Effect.gen(function*() {
+      const { direct, sql } = yield* makePool(2)
+      const transaction = sql.withTransaction(Effect.gen(function*() {
+        const [session] = yield* sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`
+        yield* direct`SELECT pg_terminate_backend(${session?.pid ?? 0}, 1000)`
+        yield* sql`SELECT 1`
+      }))
+      assert.instanceOf(yield* Effect.flip(Outage.toServiceUnavailable(transaction)), ServiceUnavailable)
+      yield* sql`SELECT 1`
+    }))
+
+  it.live.each([2, 10])(
+    "with %i connections, has free ones while all reads of the admin API wait",
+    (maxConnections) =>
+      Effect.gen(function*() {
+        const { context, sql } = yield* makePool(maxConnections)
+        const withinDeadline = yield* Effect.provideService(makeDeadline, AdminShare, Context.get(context, AdminShare))
+        const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(1.7)`)), 14, {
+          concurrency: 14
+        })
+        const others = Effect.repeat(Effect.timeout(sql`SELECT 1`, "500 millis"), { times: 20 })
+        const [results] = yield* Effect.all([reads, Effect.delay(others, "300 millis")], { concurrency: 2 })
+        assert.isTrue(results.some(Result.isSuccess))
+        assert.isTrue(results.some(Result.isFailure))
+      })
+  )
+})
