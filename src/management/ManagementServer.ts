@@ -12,9 +12,9 @@ import { newestVersion as schemaVersion } from "../database/Database.ts"
 import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as PortMiddleware from "../http/PortMiddleware.ts"
+import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
 import { reportPaths } from "../http/RoutePaths.ts"
-import * as NodeServer from "../node-server/NodeServer.ts"
 import { gauge } from "../observability/MetricConstructors.ts"
 import { serviceVersion } from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -80,6 +80,6 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
   const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
-  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks))
+  const server = PortServer.layer(httpEffect, address, hooks)
   return Layer.provide(Layer.effectDiscard(logStart), server)
 }))

@@ -5,7 +5,8 @@
  * Laws, whatever the sizes of the chunks and whenever the reader asks:
  * - The body grows until it is whole or has failed, and never changes after that.
  * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. A larger body fails, and its connection hears of it.
- * - A reader gets the settled body exactly once. It may ask before or after the body settles.
+ * - A reader gets the settled body exactly once. It may ask before or after the body settles. So do readers of the
+ *   stream: it ends, or fails with the fault, once they have begun to read.
  */
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
@@ -29,6 +30,8 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   #bytes = empty
   #size = 0
   #chunks = 0
+  /** Whether a reader of the stream has asked for the body. */
+  #isRead = false
   #reader: ((body: SettledBody) => void) | undefined
   host: RequestHost | undefined
   /** Sends 100 Continue, for a client that waits for it before it sends the body. */
@@ -48,8 +51,10 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   failBody(fault: Error): void {
     if (this.#body._tag !== "Growing") return
     this.#settle({ _tag: "Failed", fault })
-    // For readers of the stream. Without a listener, Node would throw the error and end the process.
-    this.on("error", () => {}).destroy(fault)
+    // Without a listener, Node would throw the error and end the process.
+    this.on("error", () => {})
+    // A reader of the stream that comes later could not hear this, so `_read` does it then.
+    if (this.#isRead) this.destroy(fault)
   }
 
   /** Node's parser calls this for each chunk, and with null at the end of the body. */
@@ -72,7 +77,9 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
 
   override _read(size: number): void {
     this.#continue()
-    super._read(size)
+    this.#isRead = true
+    if (this.#body._tag === "Failed") this.destroy(this.#body.fault)
+    else super._read(size)
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
