@@ -17,6 +17,8 @@ export interface RequestHost {
   bodyWhole(request: BufferedRequest): void
   /** The body is larger than its limits. */
   bodyFault(fault: Error): void
+  /** Ends the connection after a defect of a reader. */
+  crash(defect: unknown): void
 }
 
 const growing: BodyState = { _tag: "Growing" }
@@ -44,7 +46,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   whenRead(reader: (body: SettledBody) => void): void {
     this.#continue()
     if (this.#body._tag === "Growing") this.#reader = reader
-    else reader(this.#body)
+    else this.#guard(reader, this.#body)
   }
 
   /** Makes the body fail, and keeps the connection open for the response. */
@@ -64,8 +66,12 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
       const bytes = this.#bytes.subarray(0, this.#size)
       this.#settle(this.#size === 0 ? emptyBody : { _tag: "Whole", bytes })
       this.host?.bodyWhole(this)
-      if (this.#size > 0) super.push(bytes)
-      return super.push(null)
+      // Calls the listeners of a reader of the stream.
+      this.#guard(() => {
+        if (bytes.length > 0) super.push(bytes)
+        super.push(null)
+      })
+      return true
     }
     const { bodyBytes = 0, bodyChunks = 0 } = this.host?.limits ?? {}
     const size = this.#size + chunk.length
@@ -109,7 +115,16 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#reader = undefined
     this.#bytes = empty
     // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
-    if (reader !== undefined) process.nextTick(reader, body)
+    if (reader !== undefined) process.nextTick(() => this.#guard(reader, body))
+  }
+
+  /** Calls `reader`. Node's parser and the event loop have no catch, so what it throws would end the process. */
+  #guard<A extends ReadonlyArray<unknown>>(reader: (...values: A) => void, ...values: A): void {
+    try {
+      reader(...values)
+    } catch (defect) {
+      this.host?.crash(defect)
+    }
   }
 
   #continue(): void {
