@@ -120,7 +120,7 @@ it.live("Clients that send bytes after a faulty body lose their connections, and
           })
       )
     const faulty = [`${head}\r\nzz\r\n`, `${head}Authorization: Bearer ${key}\r\n\r\nzz\r\n`]
-    const opened = yield* Effect.forEach(Array(10).fill(faulty).flat(), open)
+    const opened = yield* Effect.forEach(Array.from({ length: 10 }, () => faulty).flat(), open)
     yield* until(() => opened.every(({ socket }) => socket.bytesRead > 0))
     yield* until(() => closed === opened.length)
     const late = yield* Effect.forEach(faulty, open)
