@@ -18,9 +18,9 @@
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.
  * - Each connection ends within the times of `limits`, whatever its client sends (the laws of `Connection`).
- * - A throw in any listener of the server, in a reader of a body, or in sending a response, ends the connection that it
- *   belongs to, is passed to `onDefect`, and costs no other connection. Other callbacks only change fields and maps, and
- *   end or destroy sockets, whose events come later, so they cannot throw.
+ * - A throw in any listener of the server, in a reader of a body, or in sending a response, ends its own connection, is
+ *   passed to `onDefect`, and costs no other connection. Other callbacks only change fields and maps, and end or
+ *   destroy sockets, whose events come later, so they cannot throw.
  */
 import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
