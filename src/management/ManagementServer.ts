@@ -8,9 +8,9 @@ import { AdminApi } from "../api/AdminApi.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
+import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
 import * as RequestLifecycle from "../http/RequestLifecycle.ts"
-import * as NodeServer from "../node-server/NodeServer.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
@@ -47,6 +47,6 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
   const httpEffect = RequestLifecycle.toHttpEffect(routes, hooks)
-  const server = NodeServer.layer(httpEffect, address, trustedProxies, RequestLifecycle.reject(hooks))
+  const server = PortServer.layer(httpEffect, address, hooks)
   return Layer.provide(Layer.effectDiscard(logStart), server)
 }))
