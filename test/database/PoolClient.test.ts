@@ -1,9 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Result } from "effect"
-import { SqlClient } from "effect/sql"
+import { Context, Effect, Exit, Layer, Redacted, Result } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { connect } from "node:net"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
+import * as PoolClient from "../../src/database/PoolClient.ts"
+import * as PoolSockets from "../../src/database/PoolSockets.ts"
 import { clientOn, databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Proxy from "../support/Proxy.ts"
 
@@ -23,6 +26,13 @@ const makePool = Effect.fnUntraced(function*(maxConnections: number) {
     sql: Context.get(database, SqlClient.SqlClient)
   }
 })
+
+const makeClient = Effect.fnUntraced(
+  function*(url: string, sockets?: Effect.Success<ReturnType<typeof PoolSockets.make>>) {
+    const options = { url: Redacted.make(url), maxConnections: 3, stream: sockets?.open }
+    return Context.get(yield* Layer.build(PoolClient.layer(options, false, sockets)), SqlClient.SqlClient)
+  }
+)
 
 /** Opens all connections of a pool. */
 const openAll = (sql: SqlClient.SqlClient, connections: number) =>
@@ -70,6 +80,41 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       assert.match(String(failure), /read-only/)
       assert.lengthOf(yield* sql`SELECT FROM written`, 1)
     }))
+
+  it.live("fails a transaction that each session rejects as read-only, after at most four tries in a pool of three", () =>
+    Effect.gen(function*() {
+      const sql = yield* makeClient(yield* temporaryDatabaseUrl)
+      yield* sql.unsafe(table)
+      yield* openAll(sql, 3)
+      let tries = 0
+      const transaction = sql.withTransaction(Effect.gen(function*() {
+        tries++
+        yield* sql`SET TRANSACTION READ ONLY`
+        yield* sql`INSERT INTO written VALUES (1)`
+      }))
+      const failure = yield* Effect.flip(Effect.timeout(transaction, "5 seconds"))
+      assert.isTrue(Outage.isReadOnly(failure), String(failure))
+      assert.isAtMost(tries, 4)
+    }))
+
+  it.live.each(["a statement", "a transaction"])(
+    "gives %s no connection whose socket was just destroyed",
+    (kind) =>
+      Effect.gen(function*() {
+        const url = new URL(yield* temporaryDatabaseUrl)
+        const sockets = yield* PoolSockets.make(() => connect(Number(url.port), url.hostname), 300)
+        const sql = yield* makeClient(url.href, sockets)
+        const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.1)`
+        const pids = (statement: Effect.Effect<ReadonlyArray<{ readonly pid: number }>, SqlError.SqlError>) =>
+          Effect.replicateEffect(statement, 3, { concurrency: 3 })
+        const before = yield* pids(own)
+        sockets.begin({})
+        yield* Effect.timeout(Effect.repeat(Effect.yieldNow, { until: sockets.isSettling }), "5 seconds")
+        // The sockets have emitted no close event yet.
+        const after = yield* Effect.timeout(pids(kind === "a statement" ? own : sql.withTransaction(own)), "5 seconds")
+        assert.lengthOf(new Set([...before, ...after].map(([row]) => row?.pid)), 6)
+      })
+  )
 
   it.live("responds with 503 to a connection that is lost at any statement of a transaction", () =>
     Effect.gen(function*() {

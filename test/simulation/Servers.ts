@@ -142,7 +142,10 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
       network.send<A>(process, serve, (value) => resume(Effect.succeed(value)), () => resume(Effect.fail(error)))
     })
 
-  /** Executes a statement. Pets of a statement that its process still awaits become visible in order. */
+  /**
+   * Executes a statement. Pets of a statement that its process still awaits become visible in order. A statement whose
+   * connection is lost can commit later.
+   */
   const execute = (process: Process) => (sql: string, params: ReadonlyArray<unknown>) =>
     Effect.suspend(() => {
       let isAwaited = true
@@ -157,7 +160,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
           reply(rows)
         })
       })
-      return Effect.onInterrupt(statement, () => Effect.sync(() => isAwaited = false))
+      return Effect.ensuring(statement, Effect.sync(() => isAwaited = false))
     })
 
   return {
