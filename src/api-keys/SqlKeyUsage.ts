@@ -17,6 +17,7 @@ const UsageRow = Schema.Struct({
 const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
+  const withinShare = yield* AdminShare.makeWithin
   const { hours, minutes } = KeyUsage.resolutions
   const store: KeyUsage.UsageStore = {
     // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
@@ -34,7 +35,7 @@ const usageStore = Effect.gen(function*() {
           allowed = key_usage.allowed + excluded.allowed,
           rejected = key_usage.rejected + excluded.rejected,
           banned = key_usage.banned + excluded.banned
-      `.pipe(Effect.asVoid),
+      `.pipe(Effect.asVoid, withinShare),
     read: (keyId) => {
       const intervals = sql`
         SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage

@@ -1,7 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Redacted, Result } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { connect } from "node:net"
+import * as AuditLog from "../../src/api-keys/AuditLog.ts"
+import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
@@ -169,4 +171,45 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         assert.isTrue(results.some(Result.isFailure))
       })
   )
+
+  it.live.each([2, 4, 10])(
+    "with %i connections, has a free one while the audit log is locked for 14 reads and the entry of a ban",
+    (maxConnections) =>
+      Effect.gen(function*() {
+        const { context, direct, sql } = yield* makePool(maxConnections)
+        yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+          VALUES ('a', 'a', 'free', 1, 1, now())`
+        const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
+        const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+        const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
+        const lock = Effect.andThen(direct`LOCK TABLE audit_log`, direct`SELECT pg_sleep(4)`)
+        const locking = yield* Effect.forkScoped(direct.withTransaction(lock))
+        yield* Effect.sleep("200 millis")
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at: 1, until: 60_000 })
+        const reads = Effect.replicateEffect(Effect.exit(auditLog.list({ limit: 10 })), 14, { concurrency: 14 })
+        yield* Effect.forkScoped(reads)
+        yield* Effect.repeat(Effect.delay(Effect.timeout(sql`SELECT 1`, "1 second"), "100 millis"), { times: 30 })
+        yield* Fiber.join(locking)
+        const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
+        const stored = Effect.repeat(bans, { until: (rows) => rows.length > 0 })
+        assert.lengthOf(yield* Effect.timeout(stored, "8 seconds"), 1)
+      })
+  )
+
+  it.live("stores a ban once, also if a flush that failed had committed and is repeated", () =>
+    Effect.gen(function*() {
+      const { context, direct } = yield* makePool(2)
+      yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+        VALUES ('a', 'a', 'free', 1, 1, now())`
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
+      const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+      const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
+      for (const at of [1, 1, 2]) {
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: 60_000 })
+        yield* Effect.sleep("1 second")
+      }
+      const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
+      const both = Effect.repeat(bans, { until: (rows) => rows.length >= 2 })
+      assert.lengthOf(yield* Effect.timeout(both, "5 seconds"), 2)
+    }))
 })
