@@ -2,9 +2,14 @@ import { Context, Effect, Semaphore } from "effect"
 import * as Outage from "./Outage.ts"
 
 /**
+<<<<<<< HEAD
  * Limits how many connections the statements of the admin API, of the expiry, and of the flushes to the tables that only
  * the admin API reads use at once. So waits on these tables leave connections for pets, the lookup of keys, `/readyz`
  * and the counts of the limits. The embedded database needs no limit.
+=======
+ * Limits how many connections the statements of the admin API and of the expiry use at once. So waits on their tables
+ * leave connections for the API, the lookup of keys, `/readyz` and flushes. The embedded database needs no limit.
+>>>>>>> main
  */
 export const AdminShare = Context.Reference<Semaphore.Semaphore | undefined>("petstore/AdminShare", {
   defaultValue: () => undefined

@@ -118,7 +118,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
             }
           })
         }
-        const sockets = yield* PoolSockets.make(open, 300)
+        const sockets = yield* PoolSockets.make(open, 1_500)
         const sql = yield* makeClient(url.href, sockets)
         const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.1)`
         const pids = (statement: Effect.Effect<ReadonlyArray<{ readonly pid: number }>, SqlError.SqlError>) =>

@@ -142,10 +142,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
       network.send<A>(process, serve, (value) => resume(Effect.succeed(value)), () => resume(Effect.fail(error)))
     })
 
-  /**
-   * Executes a statement. Pets of a statement that its process still awaits become visible in order. A statement whose
-   * connection is lost can commit later.
-   */
+  /** Executes a statement. Pets of a statement that its process still awaits become visible in order. */
   const execute = (process: Process) => (sql: string, params: ReadonlyArray<unknown>) =>
     Effect.suspend(() => {
       let isAwaited = true
@@ -160,6 +157,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
           reply(rows)
         })
       })
+      // After an interruption or a lost connection, the process awaits it no longer, and it can still commit.
       return Effect.ensuring(statement, Effect.sync(() => isAwaited = false))
     })
 
