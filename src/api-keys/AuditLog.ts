@@ -23,6 +23,7 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 }
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
+  /** Appends entries, except bans that are stored already: with the key and the time of the entry. */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
   /** Appends an entry unless one of its key has the same action and `before`. Returns whether it did. */
   appendOnce(entry: NewEntry): Effect.Effect<boolean, ServiceUnavailable>

@@ -6,6 +6,7 @@ import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
+import * as StatementBatcher from "../database/StatementBatcher.ts"
 import * as AuditLog from "./AuditLog.ts"
 
 const AuditRow = Schema.Struct({ ...Struct.omit(AuditEntry.fields, ["keyName"]), at: Schema.DateTimeUtcFromDate })
@@ -34,6 +35,7 @@ const pageStatement = (
 const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
+  const withinShare = yield* AdminShare.makeWithin
   const insert = (entries: ReadonlyArray<object>, condition = sql`true`) =>
     sql`
       INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
@@ -41,11 +43,20 @@ const auditStore = Effect.gen(function*() {
       FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
         at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
       ) WHERE ${condition} RETURNING 1`
+  // A flush that failed may have committed, so its entries come again.
+  const isNoStoredBan = sql`t.action <> 'ban' OR NOT EXISTS (
+    SELECT FROM audit_log l WHERE l.key_id = t."keyId" AND l.action = 'ban' AND l.at = t.at)`
   const isNew = sql`NOT EXISTS (
     SELECT FROM audit_log l WHERE l.key_id = t."keyId" AND l.action = t.action AND l.before = t.before)`
   const store: AuditLog.AuditStore = {
     afterCommit: sql.afterCommit,
-    append: (entries) => insert(entries).pipe(Effect.asVoid, Outage.toServiceUnavailable),
+    append: (entries) => {
+      const inserted = insert(entries, isNoStoredBan).pipe(Effect.asVoid, Outage.toServiceUnavailable)
+      // An admin operation holds a part of the share already.
+      return Effect.withFiber((fiber) =>
+        StatementBatcher.isInTransaction(sql, fiber) ? inserted : withinShare(inserted)
+      )
+    },
     appendOnce: (entry) =>
       sql.withTransaction(Effect.gen(function*() {
         // Lock the key first: the second of two concurrent calls then sees the entry of the first.

@@ -49,6 +49,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
 export const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
+  const withinShare = yield* AdminShare.makeWithin
   const { days, hours, minutes } = KeyUsage.resolutions
   const process = randomUUID()
   const counts = sql.literal("u.allowed, u.rejected, u.banned")
@@ -96,7 +97,7 @@ export const makeStore = Effect.gen(function*() {
       hasRest = rows.length === rowsPerAddUp
       position = hasRest ? rows.at(-1)?.part ?? "" : ""
     }
-  ).pipe(Effect.timeout("5 seconds"))
+  ).pipe(withinShare, Effect.timeout("5 seconds"))
 
   const countFailure = yield* makeCountFailure("add_up_key_usage")
   const addUp = Effect.gen(function*() {
@@ -118,9 +119,12 @@ export const makeStore = Effect.gen(function*() {
         FROM jsonb_to_recordset(${JSON.stringify(rowsOf(batch))}::text::jsonb)
           AS t (part text, minute bigint, number bigint, keys text[], allowed int[], rejected int[], banned int[])
         ON CONFLICT DO NOTHING
-      `.pipe(Effect.map(() => {
-        hasRest = true
-      })),
+      `.pipe(
+        Effect.map(() => {
+          hasRest = true
+        }),
+        withinShare
+      ),
     addUp,
     // Rows that are not added up yet count for their hour, too. `key_usage` has counts of the previous version.
     read: (keyId, now) => {

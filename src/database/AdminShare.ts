@@ -2,8 +2,9 @@ import { Context, Effect, Semaphore } from "effect"
 import * as Outage from "./Outage.ts"
 
 /**
- * Limits how many connections the statements of the admin API and of the expiry use at once. So waits on their tables
- * leave connections for the API, the lookup of keys, `/readyz` and flushes. The embedded database needs no limit.
+ * Limits how many connections the statements of the admin API, of the expiry, and of the flushes to the tables that only
+ * the admin API reads use at once. So waits on these tables leave connections for the API, the lookup of keys, `/readyz`
+ * and the counts of the limits. The embedded database needs no limit.
  */
 export const AdminShare = Context.Reference<Semaphore.Semaphore | undefined>("petstore/AdminShare", {
   defaultValue: () => undefined
@@ -15,10 +16,16 @@ export const makeShare = (maxConnections: number) => Semaphore.make(Math.max(1, 
 export const within = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.flatMap(AdminShare, (share) => share === undefined ? statements : share.withPermit(statements))
 
+/** Returns a function as `within`, with the share of this context. */
+export const makeWithin = Effect.map(
+  AdminShare,
+  (share) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+    Effect.provideService(within(statements), AdminShare, share)
+)
+
 /** As `Outage.makeDeadline`, for statements of the admin API. The deadline includes the wait for a connection. */
 export const makeDeadline = Effect.gen(function*() {
-  const share = yield* AdminShare
+  const withinShare = yield* makeWithin
   const withinDeadline = yield* Outage.makeDeadline()
-  return <A, E, R>(statements: Effect.Effect<A, E, R>) =>
-    withinDeadline(Effect.provideService(within(statements), AdminShare, share))
+  return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))
 })

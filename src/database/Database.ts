@@ -79,6 +79,12 @@ const mayRecover = (failure: StartFailure): boolean => {
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 2_500
 
+/**
+ * A live server ends the reply to a statement within this time. Behind a pooler, only the deadlines of callers end a
+ * statement: at most 5 seconds, and the time of a cancellation.
+ */
+const maxWaitMs = { direct: statementTimeoutMs + 1_000, pooled: 5_500 }
+
 const openSocket = ({ host, port }: DatabaseUrl) => (): Socket =>
   host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
 
@@ -159,15 +165,15 @@ const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
         error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
       )
     )
-  const open = PoolSockets.watch(openSocket(target))
+  const sockets = yield* PoolSockets.make(openSocket(target), target.isPooled ? maxWaitMs.pooled : maxWaitMs.direct)
   const context = yield* Effect.context()
   const stream = (): Socket => {
-    const socket = open()
+    const socket = sockets.open()
     connections.modifyUnsafe(1, context)
     return socket.on("close", () => connections.modifyUnsafe(-1, context))
   }
   const options = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
-  const pool = yield* Layer.build(PoolClient.layer(options, target.isPooled))
+  const pool = yield* Layer.build(PoolClient.layer(options, target.isPooled, sockets))
   return Context.add(pool, AdminShare.AdminShare, yield* AdminShare.makeShare(maxConnections))
 })
 

@@ -4,15 +4,19 @@
  * Laws, for any statement or transaction on any connection:
  * 1. A session that rejects a write because it is read-only ends before anything else uses its connection.
  * 2. Nothing of such a statement or transaction was done, so it runs again on another session, until a session rejects
- *    it that was opened after the first rejection. So it fails only if the server of new sessions is read-only.
+ *    it that was opened after the first rejection, or as many as the pool has. So it fails only if the server of new
+ *    sessions is read-only, or if sessions cannot be ended.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back, so a
  *    ROLLBACK that fails ends its session and is no defect.
+ * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. It waits for the next tick, and then
+ *    runs on another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
-import { Context, Effect, Layer, Option, Predicate, Stream } from "effect"
+import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import * as Outage from "./Outage.ts"
+import * as PoolSockets from "./PoolSockets.ts"
 
 /** A pooler reuses a session after its client has left, and may run this statement in another session. */
 const endReadOnlySession =
@@ -36,14 +40,21 @@ class Lent implements SqlConnection.Connection {
   isReadOnly = false
   isLost = false
   readonly #connection: PgConnection.PgConnection
-  constructor(connection: PgConnection.PgConnection) {
+  readonly #statements: PoolSockets.Statements
+  constructor(connection: PgConnection.PgConnection, statements: PoolSockets.Statements) {
     this.#connection = connection
+    this.#statements = statements
   }
   #watch<A>(statement: Effect.Effect<A, SqlError.SqlError>) {
-    return Effect.tapError(statement, (error) =>
-      Effect.sync(() => {
-        this.isReadOnly ||= Outage.isReadOnly(error)
-      }))
+    const sent = Effect.suspend(() => {
+      this.#statements.begin(this)
+      return statement
+    })
+    return Effect.onExit(sent, (exit) => {
+      this.#statements.end(this)
+      if (Exit.isFailure(exit)) this.isReadOnly ||= Option.exists(Exit.findErrorOption(exit), Outage.isReadOnly)
+      return Effect.void
+    })
   }
   #query(sql: string, params: ReadonlyArray<unknown>, prepare = true) {
     const result = this.#watch(this.#connection.query(sql, params, prepare))
@@ -86,29 +97,36 @@ type OnSession = (base: PgConnection.PgConnection) => void
 
 type Options = Parameters<typeof PgClient.layer>[0]
 
-const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean) {
+const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, sent: PoolSockets.Statements) {
+  const maxReadOnlySessions = options.maxConnections ?? 10
   const pool = yield* PgPool.make(options)
   const firstLentAt = new WeakMap<PgConnection.PgConnection, number>()
 
   const lend = (base: PgConnection.PgConnection, connection = base) => {
     if (!firstLentAt.has(base)) firstLentAt.set(base, performance.now())
-    return new Lent(connection)
+    return new Lent(connection, sent)
   }
-  const takeBack = (base: PgConnection.PgConnection, lent: Lent, connection = base) => {
+  const takeBack = (base: PgConnection.PgConnection, lent: Lent) => {
     if (!lent.isReadOnly && !lent.isLost) return Effect.void
     const isEnding = lent.isReadOnly && isPooled
-    const end = isEnding ? Effect.ignore(connection.query(endReadOnlySession, [], false)) : Effect.void
+    const end = isEnding ? Effect.ignore(lent.executeUnprepared(endReadOnlySession, [], undefined)) : Effect.void
     return Effect.andThen(end, pool.invalidate(base))
   }
+
+  const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
   /** Runs `attempt` again while sessions reject it that are older than the first rejection. */
   const leavingReadOnly = <A, E, R>(attempt: (onSession: OnSession) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
       let lentAt = 0
-      const once = attempt((base) => void (lentAt = firstLentAt.get(base) ?? 0))
+      const once = onceSettled(attempt((base) => void (lentAt = firstLentAt.get(base) ?? 0)))
       return Effect.catchIf(once, Outage.isReadOnly, () => {
         const rejectedAt = performance.now()
-        return Effect.retry(once, { while: (error) => Outage.isReadOnly(error) && lentAt < rejectedAt })
+        return Effect.retry(once, {
+          while: (error) => Outage.isReadOnly(error) && lentAt < rejectedAt,
+          times: maxReadOnlySessions
+        })
       })
     })
 
@@ -124,13 +142,13 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean) {
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {
-    const base = yield* pool.get
+    const base = yield* onceSettled(pool.get)
     const reserved = yield* base.pin
     const lent = lend(base, reserved)
     const onSession = yield* onReserved
     onSession(base)
     // Runs after ROLLBACK, and before the connection goes back to the pool.
-    yield* Effect.addFinalizer(() => takeBack(base, lent, reserved))
+    yield* Effect.addFinalizer(() => takeBack(base, lent))
     return lent
   })
 
@@ -160,5 +178,5 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean) {
   })
 })
 
-export const layer = (options: Options, isPooled: boolean) =>
-  Layer.provide(Layer.effect(SqlClient.SqlClient, make(options, isPooled)), Reactivity.layer)
+export const layer = (options: Options, isPooled: boolean, sent = PoolSockets.unwatched) =>
+  Layer.provide(Layer.effect(SqlClient.SqlClient, make(options, isPooled, sent)), Reactivity.layer)

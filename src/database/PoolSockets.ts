@@ -1,63 +1,98 @@
 /**
  * Watches the sockets of the pool, because the driver has no read timeout.
  *
- * Laws, for any order of opens, traffic, silence and closes:
- * 1. A socket is dead if it has been silent for 3.5 seconds, and either never received a byte or the driver has opened
- *    another socket during the silence. The driver opens one to cancel a statement, or when all sockets are in use. The
- *    socket is destroyed at most 3.5 seconds after the later of its last traffic and that opening.
- * 2. A dead socket is destroyed, and with it each socket that has been silent for at least as long. So a pool whose
- *    connections died together is found by the first statement, not by one statement for each connection.
- * 3. A socket with traffic after the dead one's last traffic stays open, also if a statement was just sent on it. The
- *    statement keeps its own deadline.
- * 4. A socket is watched until it closes, however often it was idle. Idle sockets stay open while no socket is dead.
+ * Laws, for any order of opens, statements, bytes, silence and closes:
+ * 1. A statement is lost if its reply has not ended `maxWaitMs` after the statement was sent. A live server ends each
+ *    reply earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
+ * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So a
+ *    pool whose connections died together is found by the first statement, not by one statement for each connection.
+ * 3. A socket that has received a byte stays open while no statement is lost, however long it is idle, and whatever the
+ *    driver opens or cancels meanwhile.
+ * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. No other socket is.
+ * 5. `isSettling` holds from a verdict to the next tick. Until then, the driver may lend a connection whose socket is
+ *    destroyed.
+ * 6. A pause of this process counts as one tick, so replies that arrived during the pause are read first.
  */
-import { type Socket } from "node:net"
+import { Clock, Effect, Latch } from "effect"
+import type { Socket } from "node:net"
 
-/** Longer than `statement_timeout`: without a pooler, a live server responds to each statement within this time. */
-export const maxSilenceMs = 3_000
-/** Time for the driver to cancel a statement, and to read bytes that arrived while this process was paused. */
-export const cancelTimeoutMs = 500
+export const tickMs = 100
 
 interface Watched {
-  /** The traffic up to the start of the present silence. */
-  bytes: string
-  silentSince: number
+  bytesRead: number
+  /** The time of the last tick before these bytes were read. Before the first byte: of the last tick before the opening. */
+  heardAtMs: number
 }
 
-const bytesOf = ({ bytesRead, bytesWritten }: Socket): string => `${bytesRead}/${bytesWritten}`
+export interface Statements {
+  /** Registers a statement that is about to be sent. */
+  begin(statement: object): void
+  /** Ends a statement: its reply has ended, or its connection is closed. */
+  end(statement: object): void
+  isSettling(): boolean
+  /** Waits until `isSettling` is false. */
+  readonly settled: Effect.Effect<void>
+}
 
-/** Returns `open`, with its sockets watched. */
-export const watch = (open: () => Socket, now: () => number = () => performance.now()) => {
+/** For a pool whose sockets are not watched. */
+export const unwatched: Statements = { begin() {}, end() {}, isSettling: () => false, settled: Effect.void }
+
+/** Watches the sockets that `open` opens. */
+export const make = Effect.fnUntraced(function*(open: () => Socket, maxWaitMs: number) {
+  const clock = yield* Clock.Clock
   const sockets = new Map<Socket, Watched>()
-  let lastOpenedAt = 0
+  const statements = new Map<object, number>()
+  const hasSockets = yield* Latch.make()
+  const settled = yield* Latch.make(true)
+  let isSettling = false
+  let elapsedMs = 0
 
-  const isDead = ({ bytesRead }: Socket, { silentSince }: Watched): boolean =>
-    bytesRead === 0 || lastOpenedAt > silentSince
+  const isOver = (sinceMs: number): boolean => elapsedMs - sinceMs > maxWaitMs
+  const destroy = (isDead: (watched: Watched) => boolean): number => {
+    const dead = [...sockets].filter(([, watched]) => isDead(watched))
+    for (const [socket] of dead) {
+      sockets.delete(socket)
+      socket.destroy()
+    }
+    return dead.length
+  }
+  const check = (): void => {
+    isSettling = false
+    settled.openUnsafe()
+    for (const [{ bytesRead }, watched] of sockets) {
+      if (bytesRead !== watched.bytesRead) Object.assign(watched, { bytesRead, heardAtMs: elapsedMs })
+    }
+    const lost = [...statements].filter(([, sentAtMs]) => isOver(sentAtMs))
+    const destroyed = destroy(({ bytesRead, heardAtMs }) => (lost.length > 0 || bytesRead === 0) && isOver(heardAtMs))
+    if (destroyed === 0) return
+    // One verdict for a statement, also if the driver still waits for its cancellation.
+    for (const [statement] of lost) statements.delete(statement)
+    isSettling = true
+    settled.closeUnsafe()
+  }
+  const tick = Effect.gen(function*() {
+    if (sockets.size === 0 && !isSettling) yield* hasSockets.await
+    const startedAt = clock.monotonicTimeNanosUnsafe()
+    yield* Effect.sleep(tickMs)
+    check()
+    elapsedMs += Math.min(Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6, 2 * tickMs)
+    if (sockets.size === 0) hasSockets.closeUnsafe()
+  })
+  yield* Effect.forkScoped(Effect.forever(tick))
 
-  const destroySilentSince = (deadSince: number): void => {
-    for (const [socket, { bytes, silentSince }] of sockets) {
-      if (bytes === bytesOf(socket) && silentSince <= deadSince) {
-        sockets.delete(socket)
-        socket.destroy()
-      }
+  const watch: Statements = {
+    begin: (statement) => void statements.set(statement, elapsedMs),
+    end: (statement) => void statements.delete(statement),
+    isSettling: () => isSettling,
+    settled: settled.await
+  }
+  return {
+    ...watch,
+    open: (): Socket => {
+      const socket = open()
+      sockets.set(socket, { bytesRead: 0, heardAtMs: elapsedMs })
+      hasSockets.openUnsafe()
+      return socket.on("close", () => void sockets.delete(socket))
     }
   }
-
-  return (): Socket => {
-    const socket = open()
-    lastOpenedAt = now()
-    const watched: Watched = { bytes: "", silentSince: lastOpenedAt }
-    sockets.set(socket, watched)
-    // Node's timer starts anew with each byte that is read or written, and fires once for each start.
-    socket.setTimeout(maxSilenceMs).on("timeout", () => {
-      const bytes = bytesOf(socket)
-      if (watched.bytes !== bytes) Object.assign(watched, { bytes, silentSince: now() - maxSilenceMs })
-      setTimeout(() => {
-        if (!sockets.has(socket) || bytes !== bytesOf(socket)) return
-        if (isDead(socket, watched)) destroySilentSince(watched.silentSince)
-        else socket.setTimeout(maxSilenceMs)
-      }, cancelTimeoutMs).unref()
-    })
-    return socket.on("close", () => void sockets.delete(socket))
-  }
-}
+})

@@ -1,9 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Result } from "effect"
-import { SqlClient } from "effect/sql"
+import { ConfigProvider, Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { connect } from "node:net"
+import * as AuditLog from "../../src/api-keys/AuditLog.ts"
+import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
+import * as PoolClient from "../../src/database/PoolClient.ts"
+import * as PoolSockets from "../../src/database/PoolSockets.ts"
 import { clientOn, databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Proxy from "../support/Proxy.ts"
 
@@ -23,6 +28,13 @@ const makePool = Effect.fnUntraced(function*(maxConnections: number) {
     sql: Context.get(database, SqlClient.SqlClient)
   }
 })
+
+const makeClient = Effect.fnUntraced(
+  function*(url: string, sockets?: Effect.Success<ReturnType<typeof PoolSockets.make>>) {
+    const options = { url: Redacted.make(url), maxConnections: 3, stream: sockets?.open }
+    return Context.get(yield* Layer.build(PoolClient.layer(options, false, sockets)), SqlClient.SqlClient)
+  }
+)
 
 /** Opens all connections of a pool. */
 const openAll = (sql: SqlClient.SqlClient, connections: number) =>
@@ -70,6 +82,59 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       assert.match(String(failure), /read-only/)
       assert.lengthOf(yield* sql`SELECT FROM written`, 1)
     }))
+
+  it.live("fails a transaction that each session rejects as read-only, after at most four tries in a pool of three", () =>
+    Effect.gen(function*() {
+      const sql = yield* makeClient(yield* temporaryDatabaseUrl)
+      yield* sql.unsafe(table)
+      yield* openAll(sql, 3)
+      let tries = 0
+      const transaction = sql.withTransaction(Effect.gen(function*() {
+        tries++
+        yield* sql`SET TRANSACTION READ ONLY`
+        yield* sql`INSERT INTO written VALUES (1)`
+      }))
+      const failure = yield* Effect.flip(Effect.timeout(transaction, "5 seconds"))
+      assert.isTrue(Outage.isReadOnly(failure), String(failure))
+      assert.isAtMost(tries, 4)
+    }))
+
+  it.live.each(["a statement", "a transaction"])(
+    "gives %s no connection whose socket was just destroyed",
+    (kind) =>
+      Effect.gen(function*() {
+        const url = new URL(yield* temporaryDatabaseUrl)
+        const runFork = Effect.runForkWith(yield* Effect.context())
+        const destroyed = yield* Deferred.make<void>()
+        let onDestroy: (() => void) | undefined
+        const open = () => {
+          const socket = connect(Number(url.port), url.hostname)
+          const destroy = socket.destroy.bind(socket)
+          // Runs once the verdict has ended, and before any socket emits its close event.
+          return Object.assign(socket, {
+            destroy: () => {
+              if (onDestroy !== undefined) queueMicrotask(onDestroy)
+              return destroy()
+            }
+          })
+        }
+        const sockets = yield* PoolSockets.make(open, 1_500)
+        const sql = yield* makeClient(url.href, sockets)
+        const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid, pg_sleep(0.1)`
+        const pids = (statement: Effect.Effect<ReadonlyArray<{ readonly pid: number }>, SqlError.SqlError>) =>
+          Effect.replicateEffect(statement, 3, { concurrency: 3 })
+        const before = yield* pids(own)
+        let after: Fiber.Fiber<Effect.Success<ReturnType<typeof pids>>, SqlError.SqlError> | undefined
+        onDestroy = () => {
+          after ??= runFork(pids(kind === "a statement" ? own : sql.withTransaction(own)))
+          Deferred.doneUnsafe(destroyed, Effect.void)
+        }
+        sockets.begin({})
+        yield* Effect.timeout(Deferred.await(destroyed), "5 seconds")
+        const rows = after === undefined ? [] : yield* Effect.timeout(Fiber.join(after), "5 seconds")
+        assert.lengthOf(new Set([...before, ...rows].map(([row]) => row?.pid)), 6)
+      })
+  )
 
   it.live("responds with 503 to a connection that is lost at any statement of a transaction", () =>
     Effect.gen(function*() {
@@ -124,4 +189,45 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         assert.isTrue(results.some(Result.isFailure))
       })
   )
+
+  it.live.each([2, 4, 10])(
+    "with %i connections, has a free one while the audit log is locked for 14 reads and the entry of a ban",
+    (maxConnections) =>
+      Effect.gen(function*() {
+        const { context, direct, sql } = yield* makePool(maxConnections)
+        yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+          VALUES ('a', 'a', 'free', 1, 1, now())`
+        const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
+        const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+        const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
+        const lock = Effect.andThen(direct`LOCK TABLE audit_log`, direct`SELECT pg_sleep(4)`)
+        const locking = yield* Effect.forkScoped(direct.withTransaction(lock))
+        yield* Effect.sleep("200 millis")
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at: 1, until: 60_000 })
+        const reads = Effect.replicateEffect(Effect.exit(auditLog.list({ limit: 10 })), 14, { concurrency: 14 })
+        yield* Effect.forkScoped(reads)
+        yield* Effect.repeat(Effect.delay(Effect.timeout(sql`SELECT 1`, "1 second"), "100 millis"), { times: 30 })
+        yield* Fiber.join(locking)
+        const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
+        const stored = Effect.repeat(Effect.delay(bans, "100 millis"), { until: (rows) => rows.length > 0 })
+        assert.lengthOf(yield* Effect.timeout(stored, "12 seconds"), 1)
+      })
+  )
+
+  it.live("stores a ban once, also if a flush that failed had committed and is repeated", () =>
+    Effect.gen(function*() {
+      const { context, direct } = yield* makePool(2)
+      yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+        VALUES ('a', 'a', 'free', 1, 1, now())`
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
+      const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+      const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
+      for (const at of [1, 1, 2]) {
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: 60_000 })
+        yield* Effect.sleep("1 second")
+      }
+      const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
+      const both = Effect.repeat(bans, { until: (rows) => rows.length >= 2 })
+      assert.lengthOf(yield* Effect.timeout(both, "5 seconds"), 2)
+    }))
 })
