@@ -2,9 +2,9 @@ import { Context, Effect, Semaphore } from "effect"
 import * as Outage from "./Outage.ts"
 
 /**
- * Limits how many connections the statements of the admin API, of the expiry, and of the flushes to the tables that only
- * the admin API reads use at once. So waits on these tables leave connections for the API, the lookup of keys, `/readyz`
- * and the counts of the limits. The embedded database needs no limit.
+ * Limits how many connections the statements of the admin API, of the expiry, and of the flushes to tables that only
+ * the admin API reads use at once. So waits on these tables leave connections for the API, the lookup of keys,
+ * `/readyz` and the counts of the limits. The embedded database needs no limit.
  */
 export const AdminShare = Context.Reference<Semaphore.Semaphore | undefined>("petstore/AdminShare", {
   defaultValue: () => undefined

@@ -203,7 +203,9 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         const lock = Effect.andThen(direct`LOCK TABLE audit_log`, direct`SELECT pg_sleep(4)`)
         const locking = yield* Effect.forkScoped(direct.withTransaction(lock))
         yield* Effect.sleep("200 millis")
-        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at: 1, until: 60_000 })
+        // Of today, because the expiry would delete an old entry.
+        const at = Date.now()
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: at + 60_000 })
         const reads = Effect.replicateEffect(Effect.exit(auditLog.list({ limit: 10 })), 14, { concurrency: 14 })
         yield* Effect.forkScoped(reads)
         yield* Effect.repeat(Effect.delay(Effect.timeout(sql`SELECT 1`, "1 second"), "100 millis"), { times: 30 })
@@ -222,8 +224,9 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
       const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
       const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
-      for (const at of [1, 1, 2]) {
-        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: 60_000 })
+      const now = Date.now()
+      for (const at of [now, now, now + 1]) {
+        yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: at + 60_000 })
         yield* Effect.sleep("1 second")
       }
       const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
