@@ -9,7 +9,7 @@ import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
 import * as Database from "../src/database/Database.ts"
-import * as PersistentRateLimiter from "../src/rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "../src/rate-limit/SavedStates.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
 import { random, temporaryDatabaseUrl } from "../test/support/Databases.ts"
@@ -82,7 +82,7 @@ Effect.scoped(Effect.gen(function*() {
   yield* Effect.gen(function*() {
     yield* Console.log("Limiters alone, 64 concurrent callers")
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
-    yield* Effect.scoped(Effect.provide(decisions("database"), PersistentRateLimiter.layer))
+    yield* Effect.scoped(Effect.provide(decisions("database"), SavedStates.layer))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
     const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })

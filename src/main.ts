@@ -20,15 +20,18 @@ import { describeCause } from "./observability/LogReferences.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
-import * as PersistentRateLimiter from "./rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "./rate-limit/SavedStates.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
-  if (Option.isNone(redisUrl)) return PersistentRateLimiter.layer
+  if (Option.isNone(redisUrl)) return SavedStates.layer
   return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
 }))
 
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
+// With `rateLimiter` below it, a lookup of a key also brings the key's state.
+const keys = Layer.provideMerge(SqlApiKeys.layer, rateLimiter)
+
+const services = Layer.mergeAll(SqlPetRepository.layer, keys, Readiness.layer).pipe(
   Layer.provideMerge(Database.layer),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),

@@ -1,6 +1,6 @@
 /**
- * Caches API keys by the hash of their secret. When a request uses an entry older than `refreshAge`, a background task
- * reads the entry's key again.
+ * Caches API keys by the hash of their secret. A background task reads the keys in use again shortly before their lease
+ * ends. Keys whose leases end within `groupedForNanos` are read together, and stay together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses a result only if it began before, or at most `lease` after, the lookup of this result. So a change
@@ -22,15 +22,18 @@ const lease = Duration.millis(900)
  * Redis (the default `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
-const refreshAge = Duration.millis(500)
 /** After `lease`, no request that begins may use the result of a refresh. */
 const refreshTimeout = lease
-/** Each refresh first waits this long, to collect more entries for one SQL statement. */
-const refreshInterval = Duration.millis(50)
+/**
+ * A refresh begins this long before the first lease ends: twice as long as the last lookup took, between these bounds.
+ * The lower bound also covers pauses of garbage collection.
+ */
+const [minMarginNanos, maxMarginNanos] = [75_000_000n, 400_000_000n]
+const groupedForNanos = 200_000_000n
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
 
-const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.toNanosUnsafe(refreshAge)]
+const leaseNanos = Duration.toNanosUnsafe(lease)
 
 export interface Entry extends SecretHolder {
   readonly hash: string
@@ -46,9 +49,15 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const isBeforeEvict = (startedAt: bigint): boolean => evictedAt !== undefined && startedAt <= evictedAt
   const isLeased = (startedAt: bigint): boolean => clock.monotonicTimeNanosUnsafe() - startedAt < leaseNanos
 
-  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
+  /** The duration of the last lookup, or more if earlier ones took longer. */
+  let lookupNanos = 0n
+
+  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>, withStates: boolean) {
     const readAt = clock.monotonicTimeNanosUnsafe()
-    const holders = yield* store.findByHashes(hashes)
+    const holders = yield* store.findByHashes(hashes, withStates)
+    const duration = clock.monotonicTimeNanosUnsafe() - readAt
+    const earlier = lookupNanos * 9n / 10n
+    lookupNanos = duration > earlier ? duration : earlier
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]
@@ -76,21 +85,43 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     size: maxHashesPerStatement,
     timeout: lookupTimeout,
     mayJoin: (startedAt) => isLeased(startedAt) && !isBeforeEvict(startedAt),
-    run: read
+    run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })
 
+  /** Keys in use that the next refresh reads, at the monotonic time `refreshAt`, and those that the running one reads. */
   const aging = new Set<string>()
+  let refreshAt: bigint | undefined
   const hasAging = yield* Latch.make()
+  const isSooner = yield* Latch.make()
+  const addAging = (hash: string, at: bigint): void => {
+    aging.add(hash)
+    if (refreshAt !== undefined && at >= refreshAt) return
+    refreshAt = at
+    isSooner.openUnsafe()
+    hasAging.openUnsafe()
+  }
+  /** How long before the end of its lease a key is read again. */
+  const margin = (): bigint => {
+    const twice = 2n * lookupNanos
+    return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
+  }
+  const nanosToRefresh = (): bigint =>
+    refreshAt === undefined ? 0n : refreshAt - clock.monotonicTimeNanosUnsafe()
+
   const refresh = Effect.gen(function*() {
     yield* hasAging.await
-    yield* Effect.sleep(refreshInterval)
+    for (let nanos = nanosToRefresh(); nanos > 0n; nanos = nanosToRefresh()) {
+      isSooner.closeUnsafe()
+      yield* Effect.raceFirst(Effect.sleep(Duration.nanos(nanos)), isSooner.await)
+    }
     hasAging.closeUnsafe()
+    refreshAt = undefined
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // Ignore a failed refresh. If the entry expires, the next request looks the key up and reports any error.
-      yield* Effect.ignoreCause(
-        Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), refreshTimeout)
-      )
+      // A key in use has its rate-limit state in memory, so a refresh does not read states. Ignore a failed refresh: if
+      // the entry expires, the next request looks the key up and reports any error.
+      const batch = hashes.slice(start, start + maxHashesPerStatement)
+      yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }
     for (const hash of hashes) aging.delete(hash)
   })
@@ -99,11 +130,11 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const peek = (hash: string): Entry | undefined => {
     const entry = entries.get(hash)
     if (entry === undefined) return undefined
-    const age = clock.monotonicTimeNanosUnsafe() - entry.readAt
-    if (age >= leaseNanos) return undefined
-    if (age >= refreshAgeNanos && !aging.has(hash)) {
-      aging.add(hash)
-      hasAging.openUnsafe()
+    const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
+    if (leftNanos <= 0n) return undefined
+    if (leftNanos <= maxMarginNanos + groupedForNanos && !aging.has(hash)) {
+      const marginNanos = margin()
+      if (leftNanos <= marginNanos + groupedForNanos) addAging(hash, entry.readAt + leaseNanos - marginNanos)
     }
     return entry
   }

@@ -11,6 +11,7 @@ import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
+import keyLimits from "./migrations/0004_key_limits.ts"
 import * as Outage from "./Outage.ts"
 import * as PoolClient from "./PoolClient.ts"
 import * as PoolSockets from "./PoolSockets.ts"
@@ -18,7 +19,12 @@ import * as PoolSockets from "./PoolSockets.ts"
 const connections = gauge("database_connections", "Open connections to the database.")
 const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
 
-const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled, "0003_growth": growth }
+const migrations = {
+  "0001_baseline": baseline,
+  "0002_keys_enabled": keysEnabled,
+  "0003_growth": growth,
+  "0004_key_limits": keyLimits
+}
 const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
   Effect.gen(function*() {
     yield* Effect.logInfo(`Migrating the database: ${name}`)

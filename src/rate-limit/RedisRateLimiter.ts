@@ -15,6 +15,9 @@ import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
+/** The states for an outage. Evicting one allows its key at most one more limit per window in this process, then. */
+const maxKeys = 100_000
+
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
 
@@ -40,7 +43,7 @@ const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => ve
 const make = Effect.gen(function*() {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* makeStates
+  const callers = yield* makeStates({ maxKeys })
   yield* startAtZero([localDecisions])
   const requests = yield* RedisCircuitBreaker.make
 

@@ -7,7 +7,7 @@ import { TestClock } from "effect/testing"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import { clientOn, databases, describeOnEach, noDatabase, random } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
@@ -31,7 +31,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 ]
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, PersistentRateLimiter.layer).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
   Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))

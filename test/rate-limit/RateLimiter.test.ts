@@ -3,9 +3,9 @@ import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric, Tracer }
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { type Caller, makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
@@ -94,7 +94,7 @@ it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys"
 
 it.effect("RateLimiter in memory keeps counts until their windows end, and a ban for an hour after its end", () =>
   Effect.gen(function*() {
-    const { get, set } = yield* makeStates
+    const { get, set } = yield* makeStates({ maxKeys: Infinity })
     set("address:a", { minute: { used: 1, resetAt: 60_000 }, day: { used: 1, resetAt: 86_400_000 } })
     set("key:b", { ban: { seconds: 60, until: 60_000 } })
     const kept: Array<ReadonlyArray<string>> = []
@@ -177,25 +177,34 @@ it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its r
     assert.deepStrictEqual(names, ["request", "RateLimiter.charge"])
   }))
 
+it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =>
+  Effect.gen(function*() {
+    const { get, set } = yield* makeStates({ maxKeys: 100_000 })
+    const state = { day: { used: 1, resetAt: 86_400_000 } }
+    for (let i = 0; i <= 100_000; i++) set(`key:${i}`, state)
+    assert.deepStrictEqual([get("key:0"), get("key:100000")], [{}, state])
+  }))
+
 describeOnEach(databases, "RateLimiter", (it) => {
-  const newProcess = Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))
+  const newProcess = Effect.map(Layer.build(Layer.fresh(SavedStates.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
+  const savedKeys = Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly keyId: string }>`SELECT key_id AS "keyId" FROM key_limits ORDER BY key_id`
+    return rows.map(({ keyId }) => keyId)
+  })
 
   it.effect("restores counts and bans unchanged half a second after they changed, even if the process is killed", () =>
     Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
       const killed = yield* newProcess
-      // The first write, of nothing, is at the start.
-      yield* TestClock.adjust("1 second")
       yield* killed.charge("address:192.0.2.1", limits)
       yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
       yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
       yield* TestClock.adjust("500 millis")
-      const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
-      yield* untilTrue(Effect.map(saved, ({ length }) => length > 0), "the counts are saved")
-      assert.deepStrictEqual((yield* saved).map(({ caller }) => caller), ["key:banned", "key:counted"])
+      yield* untilTrue(Effect.map(savedKeys, ({ length }) => length > 0), "the counts are saved")
+      assert.deepStrictEqual(yield* savedKeys, ["banned", "counted"])
       const both = ({ peek }: RateLimiter["Service"]) =>
-        Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
+        Effect.all([peek("key:counted", limits), peek("key:banned", limits)], { concurrency: "unbounded" })
       const restored = yield* both(yield* newProcess)
       assert.deepStrictEqual(restored, yield* both(killed))
       assert.isDefined(restored[1].bannedUntil)
@@ -207,15 +216,95 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* Effect.scoped(Effect.gen(function*() {
         const limiter = yield* newProcess
         yield* Effect.replicateEffect(limiter.charge("key:lifted", limits), 7)
-        yield* sql`ALTER TABLE rate_limits RENAME TO gone`
+        yield* limiter.peek("key:outage", limits)
+        yield* sql`ALTER TABLE key_limits RENAME TO gone`
         yield* TestClock.adjust("1 second")
         yield* limiter.unban("key:lifted")
         yield* Effect.replicateEffect(limiter.charge("key:outage", limits), 3)
         assert.isFalse((yield* limiter.charge("key:outage", limits)).allowed)
-        yield* sql`ALTER TABLE gone RENAME TO rate_limits`
+        yield* sql`ALTER TABLE gone RENAME TO key_limits`
       }))
       const limiter = yield* newProcess
       assert.isFalse((yield* limiter.peek("key:outage", limits)).allowed)
       assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
+    }))
+
+  /** Saved states leave memory after two minutes without use. */
+  const evictAll = TestClock.adjust("2 minutes")
+  const allowedOf = (limiter: RateLimiter["Service"], caller: Caller, times: number) =>
+    Effect.map(
+      Effect.replicateEffect(limiter.charge(caller, { perMinute: 100, perDay: 4 }), times),
+      (decisions) => decisions.filter(({ allowed }) => allowed).length
+    )
+  const save = (caller: string, rows: number) =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* TestClock.adjust("500 millis")
+      const count = sql`SELECT FROM key_limits WHERE key_id = ${caller}`
+      yield* untilTrue(Effect.map(count, ({ length }) => length === rows), `${rows} rows of ${caller}`)
+    })
+
+  it.effect("counts on after a state left memory, from the row of its own process, not from a newer one", () =>
+    Effect.gen(function*() {
+      const first = yield* newProcess
+      assert.strictEqual(yield* allowedOf(first, "key:own", 3), 3)
+      yield* save("own", 1)
+      const second = yield* newProcess
+      assert.strictEqual(yield* allowedOf(second, "key:own", 3), 1)
+      yield* save("own", 2)
+      // The other process saves less, and later: its ban was lifted, or its clock is behind.
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`UPDATE key_limits SET saved_at = saved_at + interval '1 hour', state = '{}'
+        WHERE key_id = 'own' AND seq = (SELECT max(seq) FROM key_limits WHERE key_id = 'own')
+          AND saved_at = (SELECT max(saved_at) FROM key_limits WHERE key_id = 'own')`
+      yield* evictAll
+      assert.strictEqual(yield* allowedOf(first, "key:own", 3), 1)
+    }))
+
+  it.effect("a new process continues the last saved state of the others, also of the previous version", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const state = (used: number) => JSON.stringify({ day: { used, resetAt: 80_000_000 } })
+      yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state) VALUES
+        ('passed', 0, 0, now(), now(), ${state(1)}),
+        ('passed', 7, 1, now() + interval '1 second', now(), ${state(2)}),
+        ('passed', 8, 9, now() - interval '1 second', now(), ${state(3)}),
+        ('migrated', 0, 0, now(), now(), ${state(3)})`
+      const limiter = yield* newProcess
+      assert.strictEqual(yield* allowedOf(limiter, "key:passed", 5), 2)
+      assert.strictEqual(yield* allowedOf(limiter, "key:migrated", 5), 1)
+      assert.strictEqual(yield* allowedOf(limiter, "key:new", 5), 4)
+    }))
+
+  it.effect("a save that commits late restores no older state", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const limiter = yield* newProcess
+      yield* allowedOf(limiter, "key:late", 3)
+      yield* save("late", 1)
+      // A later save has committed before this one.
+      const newer = JSON.stringify({ day: { used: 4, resetAt: 80_000_000 } })
+      yield* sql`UPDATE key_limits SET seq = 1000, state = ${newer} WHERE key_id = 'late'`
+      yield* allowedOf(limiter, "key:late", 1)
+      yield* allowedOf(limiter, "key:marker", 1)
+      yield* save("marker", 1)
+      const [row] = yield* sql<{ readonly state: string }>`SELECT state FROM key_limits WHERE key_id = 'late'`
+      assert.strictEqual(row?.state, newer)
+    }))
+
+  it.effect("a key whose state is not in memory and cannot be loaded is not charged, and fails with 503", () =>
+    Effect.gen(function*() {
+      const limiter = yield* newProcess
+      yield* allowedOf(limiter, "key:present", 1)
+      const sql = yield* SqlClient.SqlClient
+      const locked = Effect.gen(function*() {
+        yield* sql`LOCK TABLE key_limits`
+        const charge = yield* Effect.forkChild(Effect.flip(limiter.charge("key:absent", limits)))
+        yield* allowedOf(limiter, "key:present", 1)
+        const hasEnded = Effect.map(TestClock.adjust("100 millis"), () => charge.pollUnsafe() !== undefined)
+        yield* untilTrue(hasEnded, "a 503")
+        return yield* Fiber.join(charge)
+      })
+      assert.strictEqual((yield* sql.withTransaction(locked)).status, 503)
     }))
 })
