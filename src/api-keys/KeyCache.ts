@@ -105,8 +105,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const twice = 2n * lookupNanos
     return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
   }
-  const nanosToRefresh = (): bigint =>
-    refreshAt === undefined ? 0n : refreshAt - clock.monotonicTimeNanosUnsafe()
+  const nanosToRefresh = (): bigint => refreshAt === undefined ? 0n : refreshAt - clock.monotonicTimeNanosUnsafe()
 
   const refresh = Effect.gen(function*() {
     yield* hasAging.await

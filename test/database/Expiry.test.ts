@@ -24,6 +24,7 @@ const day = 86_400
 const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: string]> = [
   ["idempotency_keys", 0, "(owner, key, expires_at, request, pet_id) SELECT 'a', row, at, '', 1"],
   ["rate_limits", 0, "(caller, state, ends_at) SELECT row, '{}', at"],
+  ["key_limits", 0, "(key_id, process, seq, saved_at, state, ends_at) SELECT row, 1, 1, now(), '{}', at"],
   ["audit_log", 30 * day, "(key_id, at, action) SELECT row, at, 'issue'"],
   ["key_usage", 3_600, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 60, 1, 0, 0"],
   ["key_usage", 20 * day, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 3600, 1, 0, 0"],

@@ -185,7 +185,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }, { id: 3 }])
       const logs = services.map(({ stderr }) => stderr()).join("")
       const logged = logs.match(/Migrating the database: \w+/g)?.map((text) => text.split(": ")[1])
-      assert.deepStrictEqual(logged, ["0001_baseline", "0002_keys_enabled", "0003_growth"])
+      assert.deepStrictEqual(logged, ["0001_baseline", "0002_keys_enabled", "0003_growth", "0004_key_limits"])
       yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (4, 'later')`)
       yield* assertNoStart({ DATABASE_URL }, "schema version 4, but this service supports only versions up to 3")
       // The tables exist, so the first migration fails once it is logged.

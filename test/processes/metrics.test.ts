@@ -43,7 +43,7 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   ["petstore_rate_limit_write_duration_seconds_sum", 1e-5, 2],
   ["petstore_database_connections", 1, 7],
   ["petstore_database_max_connections", 7],
-  [`petstore_background_failures_total{task="write_rate_limits"}`, 0],
+  [`petstore_background_failures_total{task="write_key_limits"}`, 0],
   [`petstore_api_key_rejections_total{reason="malformed"}`, 1],
   [`petstore_api_key_rejections_total{reason="unknown"}`, 0],
   [`petstore_admin_authentication_failures_total{code="invalid_admin_token"}`, 1],

@@ -3,13 +3,16 @@ import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric, Tracer }
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import { databases, describeOnEach } from "../support/Databases.ts"
+import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
+import { databases, describeOnEach, random } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
@@ -290,6 +293,21 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* save("marker", 1)
       const [row] = yield* sql<{ readonly state: string }>`SELECT state FROM key_limits WHERE key_id = 'late'`
       assert.strictEqual(row?.state, newer)
+    }))
+
+  it.effect("the lookup of a key brings its state, so that its charge needs no further statement", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const keys = Layer.provideMerge(SqlApiKeys.layer, Layer.provideMerge(SavedStates.layer, random))
+      const service = yield* Layer.build(Layer.fresh(keys))
+      const issued = yield* Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })
+      const caller: Caller = `key:${issued.id}`
+      yield* allowedOf(yield* newProcess, caller, 3)
+      yield* save(issued.id, 1)
+      assert.strictEqual((yield* Context.get(service, KeyVerifier).verify(issued.key)).id, issued.id)
+      yield* sql`ALTER TABLE key_limits RENAME TO gone`
+      const charging = allowedOf(Context.get(service, RateLimiter), caller, 2)
+      assert.strictEqual(yield* Effect.ensuring(charging, Effect.orDie(sql`ALTER TABLE gone RENAME TO key_limits`)), 1)
     }))
 
   it.effect("a key whose state is not in memory and cannot be loaded is not charged, and fails with 503", () =>
