@@ -1,6 +1,7 @@
 /**
- * Caches API keys by the hash of their secret. A background task reads the keys in use again shortly before their lease
- * ends. Keys whose leases end within `groupedForNanos` are read together, and stay together from then on.
+ * Caches API keys by the hash of their secret. A background task reads each key that was used since its last lookup
+ * again, shortly before its lease ends. Keys whose leases end within `groupedForNanos` are read together, and stay
+ * together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses a result only if it began before, or at most `lease` after, the lookup of this result. So a change
@@ -39,6 +40,8 @@ export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
   recordedMinute: number
+  /** Whether a request used this entry, so that it is read again before its lease ends. */
+  isUsed: boolean
 }
 
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction">) {
@@ -62,7 +65,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]
       if (holder !== undefined) {
-        found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0 })
+        found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0, isUsed: false })
       }
       const entry = found.get(hash)
       if (entry === undefined || isBeforeEvict(readAt)) entries.delete(hash)
@@ -75,7 +78,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const readInTransaction = (hash: string) =>
     Effect.map(store.findByHashes([hash]), (holders): Entry | undefined => {
       const holder = holders.get(hash)
-      return holder && { ...holder, hash, readAt: clock.monotonicTimeNanosUnsafe(), recordedMinute: 0 }
+      return holder && { ...holder, hash, readAt: clock.monotonicTimeNanosUnsafe(), recordedMinute: 0, isUsed: false }
     })
 
   // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool.
@@ -88,41 +91,40 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })
 
-  /** Keys in use that the next refresh reads, at the monotonic time `refreshAt`, and those that the running one reads. */
-  const aging = new Set<string>()
-  let refreshAt: bigint | undefined
-  const hasAging = yield* Latch.make()
-  const isSooner = yield* Latch.make()
-  const addAging = (hash: string, at: bigint): void => {
-    aging.add(hash)
-    if (refreshAt !== undefined && at >= refreshAt) return
-    refreshAt = at
-    isSooner.openUnsafe()
-    hasAging.openUnsafe()
-  }
+  /** The keys that were used since their lookup, by its start. A lookup has up to 1,000 keys, so there are few starts. */
+  const used = new Map<bigint, Set<string>>()
+  const hasUsed = yield* Latch.make()
   /** How long before the end of its lease a key is read again. */
   const margin = (): bigint => {
     const twice = 2n * lookupNanos
     return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
   }
-  const nanosToRefresh = (): bigint => refreshAt === undefined ? 0n : refreshAt - clock.monotonicTimeNanosUnsafe()
+  const addUsed = (entry: Entry): void => {
+    entry.isUsed = true
+    const hashes = used.get(entry.readAt)
+    if (hashes === undefined) used.set(entry.readAt, new Set([entry.hash]))
+    else hashes.add(entry.hash)
+    hasUsed.openUnsafe()
+  }
+  const takeUsed = (until: bigint): ReadonlyArray<string> => {
+    const groups = [...used].filter(([readAt]) => readAt <= until)
+    for (const [readAt] of groups) used.delete(readAt)
+    if (used.size === 0) hasUsed.closeUnsafe()
+    return groups.flatMap(([, hashes]) => [...hashes])
+  }
 
   const refresh = Effect.gen(function*() {
-    yield* hasAging.await
-    for (let nanos = nanosToRefresh(); nanos > 0n; nanos = nanosToRefresh()) {
-      isSooner.closeUnsafe()
-      yield* Effect.raceFirst(Effect.sleep(Duration.nanos(nanos)), isSooner.await)
-    }
-    hasAging.closeUnsafe()
-    refreshAt = undefined
-    const hashes = [...aging]
+    yield* hasUsed.await
+    const oldest = used.keys().reduce((one, other) => one < other ? one : other)
+    const waitNanos = oldest + leaseNanos - margin() - clock.monotonicTimeNanosUnsafe()
+    if (waitNanos > 0n) yield* Effect.sleep(Duration.nanos(waitNanos))
+    const hashes = takeUsed(oldest + groupedForNanos)
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
       // A key in use has its rate-limit state in memory, so a refresh does not read states. Ignore a failed refresh: if
       // the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }
-    for (const hash of hashes) aging.delete(hash)
   })
   yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))
 
@@ -131,10 +133,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     if (entry === undefined) return undefined
     const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
     if (leftNanos <= 0n) return undefined
-    if (leftNanos <= maxMarginNanos + groupedForNanos && !aging.has(hash)) {
-      const marginNanos = margin()
-      if (leftNanos <= marginNanos + groupedForNanos) addAging(hash, entry.readAt + leaseNanos - marginNanos)
-    }
+    // A key whose first use comes too late for a refresh is looked up at its next one.
+    if (!entry.isUsed && leftNanos > margin()) addUsed(entry)
     return entry
   }
   return {

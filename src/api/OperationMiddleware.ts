@@ -26,8 +26,8 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
 }) {}
 
 /**
- * Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8), or with
- * 503 if its counts cannot be loaded.
+ * Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8), and
+ * with 503 if its counts cannot be loaded.
  */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",

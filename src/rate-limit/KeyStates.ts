@@ -147,5 +147,3 @@ export const make = Effect.fnUntraced(function*(
     }
   }
 })
-
-export type KeyStates = Effect.Success<ReturnType<typeof make>>

@@ -33,6 +33,31 @@ describe("The key cache", () => {
       assert.isAtMost(seen.queries, 21)
     }))
 
+  it.effect("reads each of 100 keys in use once in 0.8 seconds, and soon all of them in few statements", () =>
+    Effect.gen(function*() {
+      const seen = { statements: 0, keys: 0 }
+      const cache = yield* KeyCache.make({
+        isInTransaction: () => false,
+        findByHashes: (hashes) => {
+          seen.statements++
+          seen.keys += hashes.length
+          return Effect.succeed(new Map(hashes.map((hash) => [hash, holder])))
+        }
+      })
+      // The first uses of the keys are spread over two seconds, so their first leases end at different times.
+      for (let ms = 0; ms < 12_000; ms += 20) {
+        for (let key = 0; key < Math.min(100, ms / 20); key++) {
+          if (cache.peek(`${key}`) !== undefined) continue
+          assert.isBelow(ms, 2_100, "a request of a key in use waits")
+          yield* cache.get(`${key}`)
+        }
+        if (ms === 2_000) Object.assign(seen, { statements: 0, keys: 0 })
+        yield* TestClock.adjust("20 millis")
+      }
+      assert.isAtMost(seen.keys, 100 * 10 / 0.8)
+      assert.isAtMost(seen.statements, 60)
+    }))
+
   it.effect("runs one statement at a time", () =>
     Effect.gen(function*() {
       const { cache, seen } = yield* startLookup(500)
