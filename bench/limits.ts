@@ -8,6 +8,7 @@ import { ConfigProvider, Console, Effect, Layer, Logger, Redacted } from "effect
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
+import { redisOptions } from "../src/config/RedisSettings.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
@@ -24,7 +25,9 @@ const rounds = 10
 
 /** A rate limiter that counts in the Redis at `url`. */
 const limiterOn = (url: string) =>
-  Layer.provide(RedisRateLimiter.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url })))
+  Layer.unwrap(Effect.map(redisOptions, RedisRateLimiter.layer)).pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url })))
+  )
 
 const port = (service: Running) => Number(new URL(service.address).port)
 

@@ -6,6 +6,7 @@ import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
+import { redisOptions } from "./config/RedisSettings.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
@@ -25,13 +26,12 @@ import * as SavedStates from "./rate-limit/SavedStates.ts"
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
   if (Option.isNone(redisUrl)) return SavedStates.layer
-  return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
+  const { layer } = yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))
+  return layer(yield* redisOptions)
 }))
 
-// With `rateLimiter` below it, a lookup of a key also brings the key's state.
-const keys = Layer.provideMerge(SqlApiKeys.layer, rateLimiter)
-
-const services = Layer.mergeAll(SqlPetRepository.layer, keys, Readiness.layer).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
+  Layer.provide(SavedStates.layerLookups),
   Layer.provideMerge(Database.layer),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),

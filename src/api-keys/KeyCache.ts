@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })
 
-  /** The keys that were used since their lookup, by its start. A lookup has up to 1,000 keys, so there are few starts. */
+  /** The keys that were used since their lookup, by its start. A lookup has many keys, so there are few starts. */
   const used = new Map<bigint, Set<string>>()
   const hasUsed = yield* Latch.make()
   /** How long before the end of its lease a key is read again. */
@@ -128,7 +128,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   })
   yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))
 
-  const peek = (hash: string): Entry | undefined => {
+  const useCached = (hash: string): Entry | undefined => {
     const entry = entries.get(hash)
     if (entry === undefined) return undefined
     const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
@@ -139,7 +139,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   }
   return {
     /** Not for a request within a transaction. */
-    peek,
+    useCached,
     get: (hash: string) =>
       Effect.withFiber((fiber) => store.isInTransaction(fiber) ? readInTransaction(hash) : lookUp(hash)),
     evict: (keyId: string) =>

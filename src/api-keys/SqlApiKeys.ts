@@ -9,7 +9,7 @@ import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
-import { StateLookup } from "../rate-limit/SavedStates.ts"
+import { StateLookups } from "../rate-limit/SavedStates.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
@@ -102,7 +102,7 @@ const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
   const clock = yield* Clock.Clock
-  const states = yield* StateLookup
+  const lookups = yield* StateLookups
   const store: ApiKeyStore = {
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -153,7 +153,8 @@ const make = Effect.gen(function*() {
 
     findByHashes: Effect.fnUntraced(function*(hashes, withStates = false) {
       const startedAt = clock.monotonicTimeNanosUnsafe()
-      const state = withStates ? states?.stateOf(sql`k.id`) : undefined
+      const states = withStates ? lookups?.current : undefined
+      const state = states?.stateOf(sql`k.id`) ?? sql`NULL`
       const rows = yield* sql<
         & Pick<ApiKey, "enabled" | "id" | "plan">
         & Limits
@@ -162,12 +163,12 @@ const make = Effect.gen(function*() {
       >`
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
           k.enabled, k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
-          CASE WHEN s.is_ended THEN to_timestamp(0) ELSE s.expires_at END AS "endsAt", ${state ?? sql`NULL`} AS state
+          CASE WHEN s.is_ended THEN to_timestamp(0) ELSE s.expires_at END AS "endsAt", ${state} AS state
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
         WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`
-      if (state !== undefined) states?.add(rows, startedAt)
+      states?.add(rows, startedAt)
       return new Map(rows.map(({ endsAt, hash, perDay, perMinute, ...key }) => [
         hash,
         makeHolder({ ...key, limits: { perMinute, perDay } }, endsAt)

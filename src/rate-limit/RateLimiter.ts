@@ -1,6 +1,5 @@
 import { Clock, Context, Effect, Latch, Layer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import type { Limits } from "../api/Plans.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
@@ -15,9 +14,9 @@ export type Counting = "own" | "shared" | "fallback"
 /** Counts requests, and decides whether they are within the limits. Calls for addresses never fail. */
 export class RateLimiter extends Context.Service<RateLimiter, {
   /** Counts one request, if it is allowed. Fails if the state of a key cannot be loaded. */
-  charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
+  charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
   /** Returns what `charge` would decide, without counting. */
-  peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
+  peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
   /** During a Redis outage, lifts the ban in this process only. */
   unban(caller: Caller): Effect.Effect<void, ServiceUnavailable>
   /** Where the counts are. */

@@ -26,10 +26,16 @@ export interface StateLookup {
   readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
 }
 
-/** Undefined if the database has no states, for example because they are in Redis. */
-export const StateLookup = Context.Reference<StateLookup | undefined>("petstore/rate-limit/StateLookup", {
-  defaultValue: () => undefined
-})
+/**
+ * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
+ * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
+ */
+export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
+  "petstore/rate-limit/StateLookups",
+  { defaultValue: () => undefined }
+)
+
+export const layerLookups = Layer.sync(StateLookups, () => ({ current: undefined }))
 
 const makeLimiter = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -82,7 +88,8 @@ const makeLimiter = Effect.gen(function*() {
     }
   }, yield* Clock.Clock)
 
-  const lookup: StateLookup = {
+  const lookups = yield* StateLookups
+  const current: StateLookup = {
     stateOf: (keyId) =>
       sql`(SELECT state FROM key_limits WHERE key_id = ${keyId} ORDER BY ${ownElseLastSaved} LIMIT 1)`,
     add: (rows, startedAt) => {
@@ -96,7 +103,8 @@ const makeLimiter = Effect.gen(function*() {
       }
     }
   }
-  return Context.make(RateLimiter, limiter).pipe(Context.add(StateLookup, lookup))
+  if (lookups !== undefined) lookups.current = current
+  return limiter
 })
 
-export const layer = Layer.effectContext(makeLimiter)
+export const layer = Layer.effect(RateLimiter, makeLimiter)

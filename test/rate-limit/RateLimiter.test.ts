@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
+import { Context, Duration, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -17,9 +17,12 @@ import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
+const options = { timeout: Duration.millis(250), urlName: "REDIS_URL" }
+
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_TIMEOUT_MS: "500" }))
-  const limiters = Layer.build(Layer.fresh(Layer.provide(RedisRateLimiter.layerWithoutClient, config)))
+  const limiters = Layer.build(
+    Layer.fresh(RedisRateLimiter.layerWithoutClient({ ...options, timeout: Duration.millis(500) }))
+  )
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
@@ -146,7 +149,9 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
 it.effect("A start waits for Redis for at most a second", () =>
   Effect.gen(function*() {
     const client = Limiters.clientOf(() => new Promise(() => {}), Effect.never)
-    const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
+    const starting = yield* Effect.forkChild(
+      Effect.provideService(RedisCircuitBreaker.make(options), RedisClient, client)
+    )
     yield* TestClock.adjust("1 second")
     assert.isDefined(starting.pollUnsafe())
   }))
@@ -154,7 +159,7 @@ it.effect("A start waits for Redis for at most a second", () =>
 it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>
   Effect.gen(function*() {
     const log: Array<string> = []
-    const { send } = yield* RedisCircuitBreaker.make.pipe(
+    const { send } = yield* RedisCircuitBreaker.make(options).pipe(
       Effect.provideService(RedisClient, Limiters.clientOf(() => Promise.resolve({ now: 0, state: {} }))),
       Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
     )
@@ -298,7 +303,9 @@ describeOnEach(databases, "RateLimiter", (it) => {
   it.effect("the lookup of a key brings its state, so that its charge needs no further statement", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
-      const keys = Layer.provideMerge(SqlApiKeys.layer, Layer.provideMerge(SavedStates.layer, random))
+      const keys = Layer.merge(SqlApiKeys.layer, SavedStates.layer).pipe(
+        Layer.provide([SavedStates.layerLookups, random])
+      )
       const service = yield* Layer.build(Layer.fresh(keys))
       const issued = yield* Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })
       const caller: Caller = `key:${issued.id}`
