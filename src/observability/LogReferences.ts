@@ -1,6 +1,4 @@
-import { Cause, Config, Context, type Logger, Schema } from "effect"
-import { describeError } from "../config/SettingForms.ts"
-import { describeChain } from "./ErrorChain.ts"
+import { Context, type Logger } from "effect"
 
 /**
  * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
@@ -14,10 +12,3 @@ export const JsonLines = Context.Reference<
 export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
   defaultValue: () => true
 })
-
-const isSettingError = (error: object): error is Config.ConfigError & { readonly cause: Schema.SchemaError } =>
-  error instanceof Config.ConfigError && Schema.isSchemaError(error.cause)
-
-/** Describes an error and its causes in one line. Omits the values of settings, because they may be secrets. */
-export const describeCause = (cause: Cause.Cause<unknown>): string =>
-  describeChain(Cause.squash(cause), (error) => isSettingError(error) ? describeError(error) : undefined)

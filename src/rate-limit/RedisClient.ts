@@ -45,7 +45,6 @@ export class RedisClient extends Context.Service<RedisClient, {
     Layer.effect(
       RedisClient,
       Effect.gen(function*() {
-        const keyOf = (caller: Caller) => `${prefix}${caller}`
         const { client, errors, serverOf } = open(url, Duration.toMillis(timeout))
         let connecting: Promise<unknown> = Promise.resolve()
         const connect = (): Promise<unknown> => connecting = client.connect()
@@ -60,8 +59,8 @@ export class RedisClient extends Context.Service<RedisClient, {
             }
           },
           connect: Effect.asVoid(Effect.tryPromise(connect)),
-          run: (caller, command) => client.runCommand(keyOf(caller), isKey(caller), command),
-          serverOf: (caller) => serverOf(keyOf(caller))
+          run: (caller, command) => client.runCommand(`${prefix}${caller}`, isKey(caller), command),
+          serverOf: (caller) => serverOf(`${prefix}${caller}`)
         })
       })
     )
@@ -109,9 +108,10 @@ const open = (url: Servers, timeoutMs: number) => {
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
     // Refresh the topology here, because the library's own refresh misses a master that was down at startup.
-    client.on("node-reconnecting", ({ host, port }) => {
-      client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
-    })
+    // It is undocumented, so an `async` function: its throw must not end the process from the client's timer.
+    const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
+      client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
+    client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))
     const serverOf = (key: string) => client.slots[slotOf(key)]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
   }
