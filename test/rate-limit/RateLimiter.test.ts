@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import keyLimits from "../../src/database/migrations/0004_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
@@ -276,8 +277,11 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state) VALUES
         ('passed', 0, 0, now(), now(), ${state(1)}),
         ('passed', 7, 1, now() + interval '1 second', now(), ${state(2)}),
-        ('passed', 8, 9, now() - interval '1 second', now(), ${state(3)}),
-        ('migrated', 0, 0, now(), now(), ${state(3)})`
+        ('passed', 8, 9, now() - interval '1 second', now(), ${state(3)})`
+      yield* sql`INSERT INTO rate_limits (caller, ends_at, state)
+        VALUES ('key:migrated', now() + interval '1 day', ${state(3)}::text::jsonb), ('key:ended', now(), '{}')`
+      yield* sql.unsafe(keyLimits.find((statement) => statement.includes("FROM rate_limits")) ?? assert.fail())
+      assert.notInclude(yield* savedKeys, "ended")
       const limiter = yield* newProcess
       assert.strictEqual(yield* allowedOf(limiter, "key:passed", 5), 2)
       assert.strictEqual(yield* allowedOf(limiter, "key:migrated", 5), 1)
