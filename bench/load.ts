@@ -10,10 +10,11 @@ export interface Measured {
   readonly statuses: ReadonlyMap<number, number>
 }
 
-/** Sends `request`, the bytes of one HTTP/1.1 request, over and over, to each of `ports` in turn. */
+/** Sends requests, the bytes of HTTP/1.1 requests, over connections to each of `ports` in turn. */
 export const load = async (options: {
   readonly ports: ReadonlyArray<number>
-  readonly request: string
+  /** The same request each time, or the next one. */
+  readonly request: string | (() => string)
   readonly connections: number
   /** It stops after this many seconds, or this many requests. */
   readonly seconds?: number
@@ -36,7 +37,7 @@ export const load = async (options: {
         }
         left--
         sentAt = performance.now()
-        socket.write(options.request)
+        socket.write(typeof options.request === "string" ? options.request : options.request())
       }
       socket.setNoDelay(true)
       socket.setEncoding("latin1")

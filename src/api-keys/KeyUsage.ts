@@ -1,4 +1,4 @@
-import { Clock, Context, DateTime, Effect, Layer } from "effect"
+import { Clock, Context, DateTime, Effect, Latch, Layer, Random } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -13,14 +13,26 @@ export interface MinuteCounts extends KeyCounts {
   readonly minute: number
 }
 
+/** Counts that do not change any more. A retry writes the same counts under the same number. */
+interface Batch {
+  /** The number of counts in the earlier batches of this process. */
+  readonly number: number
+  readonly counts: ReadonlyArray<MinuteCounts>
+}
+
 export const resolutions = {
   minutes: { seconds: 60, keptSeconds: 60 * 60 },
-  hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
+  hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 },
+  days: { seconds: 24 * 60 * 60, keptSeconds: 2 * 24 * 60 * 60 }
 }
 
 export interface UsageStore {
-  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Writes a batch of this process once, however often it is called. */
+  add(batch: Batch): Effect.Effect<void, unknown>
+  /** Adds written counts to the totals that `top` reads, for some 100 ms. The store adds up the rest later. */
+  readonly addUp: Effect.Effect<void>
+  read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** The totals of the hour or day that starts at `since`, with the `pending` counts added. */
   top(
     selection: Readonly<{ by: UsageKind; limit: number; seconds: number; since: DateTime.Utc }>,
     pending: ReadonlyArray<KeyCounts>
@@ -40,37 +52,104 @@ export class KeyUsage extends Context.Service<KeyUsage, {
   static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
-const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
+export const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
+/** At most this many counts are open, and as many again sealed. Each key in use adds one count a minute. */
+const maxCounts = 50_000
+
+/** Limits the time of one write, and how long its serialization blocks the event loop. */
+const countsPerBatch = 1_000
+
+/** A process seals a minute this long after its end at most, each at its own time, so that not all write at once. */
+const maxSealDelayMs = 30_000
+
+/** `top` adds at most this many pending counts, those that matter most to the ranking. */
+const maxRankedPending = 1_000
+
+/**
+ * Counts requests by key and minute. It keeps these laws:
+ *
+ * 1. A count is open until its minute has ended, then in one batch, and stored once the batch is written.
+ * 2. A batch does not change, and its retry has no effect if an earlier attempt was committed. So each count is stored
+ *    once, unless it is dropped (law 3).
+ * 3. At most `maxCounts` counts are open, and as many in batches, without those of a running write. The oldest batches
+ *    beyond that are dropped.
+ * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So
+ *    the batches that wait are full, and a process with few keys drops nothing for days.
+ * 5. When the scope closes, all counts are sealed and written.
+ */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  const pending = yield* WriteBehind.make<string, MinuteCounts>({
+  const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
+  const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
     interval: "2 seconds",
-    // In a database outage, each key in use adds one entry a minute, so 1,000 keys reach the maximum in 100 minutes.
-    maxPending: 100_000,
-    combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
-    // If a write fails although it was committed, its retry counts the same requests twice.
-    write: (counts) => store.add(counts.values())
+    maxPending: maxCounts / countsPerBatch,
+    // Adds up before the next read, so that `top` does not miss counts that were pending before.
+    write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), store.addUp)
   })
+
+  const open = new Map<string, MinuteCounts>()
+  const hasOpen = yield* Latch.make()
+  let sealedCounts = 0
+  const sealBefore = (minute: number): void => {
+    const counts: Array<MinuteCounts> = []
+    for (const [name, each] of open) {
+      if (each.minute >= minute) continue
+      counts.push(each)
+      open.delete(name)
+    }
+    counts.sort((a, b) => a.minute - b.minute || compareText(partOf(a.keyId), partOf(b.keyId)))
+    for (let i = 0; i < counts.length; i += countsPerBatch) {
+      const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
+      sealed.add(batch.number, batch)
+      sealedCounts += batch.counts.length
+    }
+  }
+  const sealFinished = Effect.gen(function*() {
+    yield* hasOpen.await
+    const minuteMs = resolutions.minutes.seconds * 1_000
+    const untilSeal = minuteMs - ((yield* Clock.currentTimeMillis) - sealDelayMs) % minuteMs
+    yield* Effect.sleep(untilSeal)
+    if (sealed.size() === 0) sealBefore(startOf((yield* Clock.currentTimeMillis) - sealDelayMs, minuteMs / 1_000))
+    if (open.size === 0) hasOpen.closeUnsafe()
+  })
+  yield* Effect.forkScoped(Effect.forever(sealFinished))
+  // Finalizers run in reverse order, so the last flush of `sealed` writes the minute that has not ended.
+  yield* Effect.addFinalizer(() => Effect.sync(() => sealBefore(Infinity)))
+
+  const pending = (): ReadonlyArray<MinuteCounts> => [
+    ...sealed.values().flatMap(({ counts }) => counts),
+    ...open.values()
+  ]
 
   return KeyUsage.of({
     count: (keyId, kind, atMs) => {
       const minute = startOf(atMs, resolutions.minutes.seconds)
-      pending.add(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
+      const name = `${minute} ${keyId}`
+      const older = open.get(name)
+      if (older === undefined) hasOpen.openUnsafe()
+      open.set(name, { keyId, minute, ...addUsage(older ?? noUsage, { ...noUsage, [kind]: 1 }) })
+      if (open.size >= maxCounts) sealBefore(Infinity)
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {
       const now = yield* Clock.currentTimeMillis
-      const stored = yield* store.read(keyId)
-      return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
-    }, pending.betweenFlushes),
+      const stored = yield* store.read(keyId, now)
+      return addCounts(stored, pending().filter((counts) => counts.keyId === keyId), now)
+    }, sealed.betweenFlushes),
     top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
-      const [{ seconds }, count] = window === "hour" ? [resolutions.minutes, 60] : [resolutions.hours, 24]
-      const since = (yield* Clock.currentTimeMillis) - count * seconds * 1_000
-      const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
-      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
-    }, pending.betweenFlushes)
+      const { seconds } = window === "hour" ? resolutions.hours : resolutions.days
+      const since = startOf(yield* Clock.currentTimeMillis, seconds)
+      const own = sumByKey(pending().filter(({ minute }) => startOf(minute, seconds) === since))
+      const ranked = own.toSorted((a, b) => b[by] - a[by]).slice(0, maxRankedPending)
+      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, ranked)
+    }, sealed.betweenFlushes)
   })
 })
+
+/** The keys whose ids end with the same two characters share the rows of a minute. */
+export const partOf = (keyId: string): string => keyId.slice(-2)
+
+const compareText = (a: string, b: string): number => a < b ? -1 : a > b ? 1 : 0
 
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
@@ -94,17 +173,19 @@ const sumByKey = (counts: Iterable<KeyCounts>): ReadonlyArray<KeyCounts> => {
 }
 
 export const memoryStore = Effect.sync((): UsageStore => {
-  const stored: Array<MinuteCounts> = []
+  const batches = new Map<number, ReadonlyArray<MinuteCounts>>()
+  const stored = () => [...batches.values()].flat()
   return {
-    add: (counts) => Effect.sync(() => void stored.push(...counts)),
+    add: ({ counts, number }) => Effect.sync(() => void batches.set(number, counts)),
+    addUp: Effect.void,
     read: (keyId) =>
-      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), 0)),
+      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored().filter((counts) => counts.keyId === keyId), 0)),
     top: ({ by, limit, seconds, since }, pending) =>
       Effect.sync(() =>
         sumByKey([
-          ...stored.filter(({ minute }) => startOf(minute, seconds) > since.epochMilliseconds),
+          ...stored().filter(({ minute }) => startOf(minute, seconds) === since.epochMilliseconds),
           ...pending
-        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || (a.keyId < b.keyId ? -1 : 1))
+        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || compareText(a.keyId, b.keyId))
           .slice(0, limit)
       )
   }

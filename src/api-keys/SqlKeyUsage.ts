@@ -1,10 +1,12 @@
-import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer, Schedule, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
+import { randomUUID } from "node:crypto"
 import { KeyTotals } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
+import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
 const TotalsRow = Schema.Struct(Struct.omit(KeyTotals.fields, ["name", "plan"]))
@@ -14,64 +16,194 @@ const UsageRow = Schema.Struct({
   from: Schema.DateTimeUtcFromDate
 })
 
-const usageStore = Effect.gen(function*() {
+/** Limits the rows that one statement adds up: `maxKeysPerRow` × `rowsPerAddUp` × 2 totals. */
+const maxKeysPerRow = 100
+const rowsPerAddUp = 100
+/** A call begins statements for this long. With a call every 10 seconds, that is about 1 % of a core. */
+const addUpMs = 100
+/** Without rows of its own, a process looks this often for rows that a process which has exited left. */
+const sweepMs = 60_000
+
+/** The rows of a batch. The same batch has the same rows. */
+const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) => {
+  const groups = Map.groupBy(counts, ({ keyId, minute }) => `${minute} ${KeyUsage.partOf(keyId)}`)
+  let first = number
+  return [...groups.values()].flatMap((group) =>
+    Array.from({ length: Math.ceil(group.length / maxKeysPerRow) }, (_, index) => {
+      const part = group.slice(index * maxKeysPerRow, (index + 1) * maxKeysPerRow)
+      const [{ keyId, minute } = { keyId: "", minute: 0 }] = part
+      first += part.length
+      return {
+        part: KeyUsage.partOf(keyId),
+        minute,
+        number: first,
+        keys: part.map((each) => each.keyId),
+        allowed: part.map(({ allowed }) => allowed),
+        rejected: part.map(({ rejected }) => rejected),
+        banned: part.map(({ banned }) => banned)
+      }
+    })
+  )
+}
+
+export const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
-  const { hours, minutes } = KeyUsage.resolutions
+  const { days, hours, minutes } = KeyUsage.resolutions
+  const process = randomUUID()
+  const counts = sql.literal("u.allowed, u.rejected, u.banned")
+  const sums = sql.literal(
+    "sum(allowed)::float8 AS allowed, sum(rejected)::float8 AS rejected, sum(banned)::float8 AS banned"
+  )
+  /** The counts of each key in the rows `m` of `key_usage_minutes`. */
+  const eachKey = sql.literal(
+    "unnest(m.keys, m.allowed, m.rejected, m.banned) AS u (key_id, allowed, rejected, banned)"
+  )
+  /** The start of the interval of `r.seconds` that `m` belongs to. */
+  const intervalStart = sql.literal("to_timestamp(floor(extract(epoch FROM m.starts_at) / r.seconds) * r.seconds)")
+
+  let position = ""
+  let hasRest = true
+  let sweepAt = 0
+  /**
+   * Adds up the rows of the next parts. Rows of all processes and of several minutes become one update of a total.
+   * `SKIP LOCKED` lets processes add up different rows at once, and `ORDER BY` makes them lock totals in the same
+   * order.
+   */
+  const addUpRows = Effect.map(
+    Effect.suspend(() =>
+      sql<{ readonly part: string }>`
+        WITH taken AS MATERIALIZED (
+          SELECT part, starts_at, process, number FROM key_usage_minutes WHERE NOT is_added_up AND part >= ${position}
+          ORDER BY part LIMIT ${sql.literal(String(rowsPerAddUp))} FOR UPDATE SKIP LOCKED
+        ), m AS (
+          UPDATE key_usage_minutes AS u SET is_added_up = true FROM taken AS t
+          WHERE (u.part, u.starts_at, u.process, u.number) = (t.part, t.starts_at, t.process, t.number)
+          RETURNING u.starts_at, u.keys, u.allowed, u.rejected, u.banned
+        ), added AS (
+          INSERT INTO key_usage_totals AS total (seconds, starts_at, key_id, allowed, rejected, banned)
+          SELECT r.seconds, ${intervalStart}, u.key_id, sum(u.allowed), sum(u.rejected), sum(u.banned)
+          FROM m, ${eachKey}, (VALUES (${hours.seconds}::int), (${days.seconds}::int)) AS r (seconds)
+          GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+          ON CONFLICT (seconds, starts_at, key_id) DO UPDATE SET
+            allowed = total.allowed + excluded.allowed,
+            rejected = total.rejected + excluded.rejected,
+            banned = total.banned + excluded.banned
+        )
+        SELECT part FROM taken ORDER BY part`
+    ),
+    (rows) => {
+      hasRest = rows.length === rowsPerAddUp
+      position = hasRest ? rows.at(-1)?.part ?? "" : ""
+    }
+  ).pipe(Effect.timeout("5 seconds"))
+
+  const countFailure = yield* makeCountFailure("add_up_key_usage")
+  const addUp = Effect.gen(function*() {
+    const now = yield* Clock.currentTimeMillis
+    if (!hasRest && now < sweepAt) return
+    const startedAt = performance.now()
+    yield* Effect.repeat(addUpRows, { while: () => hasRest && performance.now() - startedAt < addUpMs })
+    sweepAt = now + sweepMs
+  }).pipe(
+    Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning("Usage cannot be added up", cause)))
+  )
+
   const store: KeyUsage.UsageStore = {
-    // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
-    add: (counts) =>
+    // A retry finds the rows of an attempt that was committed, even if they have been added up since.
+    add: (batch) =>
       sql`
-        INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)
-        SELECT "keyId", seconds, starts_at, sum(allowed), sum(rejected), sum(banned)
-        FROM jsonb_to_recordset(${JSON.stringify([...counts])}::text::jsonb)
-          AS t ("keyId" text, minute bigint, allowed bigint, rejected bigint, banned bigint)
-        CROSS JOIN (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
-        CROSS JOIN LATERAL (SELECT to_timestamp(minute / 1000 / seconds * seconds)) AS s (starts_at)
-        GROUP BY "keyId", seconds, starts_at
-        ORDER BY "keyId", seconds, starts_at
-        ON CONFLICT (key_id, seconds, starts_at) DO UPDATE SET
-          allowed = key_usage.allowed + excluded.allowed,
-          rejected = key_usage.rejected + excluded.rejected,
-          banned = key_usage.banned + excluded.banned
-      `.pipe(Effect.asVoid),
-    read: (keyId) => {
+        INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)
+        SELECT part, to_timestamp(minute / 1000), ${process}::text::uuid, number, keys, allowed, rejected, banned
+        FROM jsonb_to_recordset(${JSON.stringify(rowsOf(batch))}::text::jsonb)
+          AS t (part text, minute bigint, number bigint, keys text[], allowed int[], rejected int[], banned int[])
+        ON CONFLICT DO NOTHING
+      `.pipe(Effect.map(() => {
+        hasRest = true
+      })),
+    addUp,
+    // Rows that are not added up yet count for their hour, too. `key_usage` has counts of the previous version.
+    read: (keyId, now) => {
+      const firstHour = new Date(KeyUsage.startOf(now, hours.seconds) - (hours.keptSeconds - hours.seconds) * 1_000)
       const intervals = sql`
-        SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage
-        WHERE key_id = ${keyId} ORDER BY starts_at`
+        SELECT seconds, starts_at AS "from", ${sums} FROM (
+          SELECT r.seconds, ${intervalStart} AS starts_at, ${counts}
+          FROM key_usage_minutes AS m, ${eachKey},
+            (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
+          WHERE m.part = ${KeyUsage.partOf(keyId)} AND u.key_id = ${keyId}
+            AND (r.seconds = ${minutes.seconds} OR NOT m.is_added_up)
+          UNION ALL
+          SELECT u.seconds, u.starts_at, ${counts}
+          FROM generate_series(${firstHour}::timestamptz, ${new Date(
+        now
+      )}::timestamptz + interval '1 hour', '1 hour') AS hour
+          JOIN key_usage_totals AS u ON u.seconds = ${hours.seconds} AND u.starts_at = hour AND u.key_id = ${keyId}
+          UNION ALL
+          SELECT u.seconds, u.starts_at, ${counts} FROM key_usage AS u WHERE u.key_id = ${keyId}
+        ) AS u GROUP BY seconds, starts_at ORDER BY starts_at`
       return Effect.map(withinDeadline(Rows.decode("key_usage", UsageRow, intervals)), (rows) => {
         const of = (length: number) => rows.filter(({ seconds }) => seconds === length)
         return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
       })
     },
-    top: ({ by, limit, seconds, since }, pending) =>
-      withinDeadline(Rows.decode(
-        "key_usage",
+    // A key among the first is either among the first of the totals, or it has recent counts.
+    top: ({ by, limit, seconds, since }, pending) => {
+      // A literal instead of a parameter, so that the query planner knows that few rows of an index are enough.
+      const limited = sql.literal(`LIMIT ${limit}`)
+      const totals = sql`FROM key_usage_totals AS u WHERE u.seconds = ${seconds} AND u.starts_at = ${
+        DateTime.toDateUtc(since)
+      }`
+      return withinDeadline(Rows.decode(
+        "key_usage_totals",
         TotalsRow,
         sql`
-        SELECT key_id AS "keyId", sum(allowed)::float8 AS allowed, sum(rejected)::float8 AS rejected,
-          sum(banned)::float8 AS banned
-        FROM (
-          SELECT key_id, allowed, rejected, banned FROM key_usage
-          WHERE seconds = ${seconds} AND starts_at > ${DateTime.toDateUtc(since)}
-          UNION ALL
-          SELECT "keyId", allowed, rejected, banned FROM jsonb_to_recordset(${JSON.stringify(pending)}::text::jsonb)
-            AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
+        WITH recent AS MATERIALIZED (
+          SELECT key_id, sum(allowed) AS allowed, sum(rejected) AS rejected, sum(banned) AS banned FROM (
+            SELECT key_id, allowed, rejected, banned FROM key_usage
+            WHERE seconds = ${hours.seconds} AND starts_at >= ${DateTime.toDateUtc(since)}
+            UNION ALL
+            SELECT "keyId", allowed, rejected, banned FROM jsonb_to_recordset(${JSON.stringify(pending)}::text::jsonb)
+              AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
+          ) AS counts GROUP BY key_id
+        ), first AS MATERIALIZED (
+          SELECT u.key_id, ${counts} ${totals} AND ${sql(by)} > 0
+          ORDER BY ${sql(by)} DESC, key_id COLLATE "C" ${limited}
+        )
+        SELECT key_id AS "keyId", ${sums} FROM (
+          SELECT * FROM first
+          UNION ALL SELECT * FROM recent
+          UNION ALL SELECT u.* FROM recent CROSS JOIN LATERAL (
+            SELECT u.key_id, ${counts} ${totals} AND u.key_id = recent.key_id OFFSET 0
+          ) AS u WHERE recent.key_id NOT IN (SELECT key_id FROM first)
         ) AS counts
-        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}`
+        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" ${limited}`
       ))
+    }
   }
-  const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
+
+  const deleteExpired = (table: string, seconds: number, keptFor: Duration.Duration) =>
     Expiry.deleteExpired({
-      table: "key_usage",
-      key: ["key_id", "seconds", "starts_at"],
+      table,
+      key: ["seconds", "starts_at", "key_id"],
       column: "starts_at",
       where: sql`seconds = ${seconds}`,
       keptFor
     })
-  yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
-  yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
+  const retention = Duration.days(yield* Settings.usageRetentionDays.config)
+  yield* deleteExpired("key_usage", minutes.seconds, Duration.seconds(minutes.keptSeconds))
+  yield* deleteExpired("key_usage", hours.seconds, retention)
+  yield* deleteExpired("key_usage_totals", hours.seconds, retention)
+  yield* deleteExpired("key_usage_totals", days.seconds, Duration.seconds(days.keptSeconds))
+  // Kept for another hour, so that a retry after an outage finds the row that an earlier attempt has written.
+  yield* Expiry.deleteExpired({
+    table: "key_usage_minutes",
+    key: ["part", "starts_at", "process", "number"],
+    column: "starts_at",
+    where: sql`is_added_up`,
+    keptFor: Duration.seconds(2 * minutes.keptSeconds)
+  })
+  yield* Effect.forkScoped(Effect.repeat(addUp, Schedule.spaced("10 seconds")))
   return store
 })
 
-export const layer = Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(usageStore, KeyUsage.make))
+export const layer = Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(makeStore, KeyUsage.make))

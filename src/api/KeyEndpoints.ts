@@ -60,8 +60,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     success: Schema.Array(KeyTotals).annotate({ description: "The keys, most requests first." })
   }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List the keys with the most requests",
-    description: "Returns the keys with the most requests of one kind in the last hour or day, in descending order. " +
-      "Keys without such requests are omitted."
+    description: "Returns the keys with the most requests of one kind in the current hour or day of " +
+      "UTC, in descending order. Keys without such requests are omitted."
   })),
   HttpApiEndpoint.patch("updateKey", "/keys/:id", {
     params,

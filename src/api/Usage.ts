@@ -40,7 +40,7 @@ export const topUsageLimit = 10
 export const TopUsageQuery = Schema.Struct({
   /** The last 60 minutes, or the last 24 hours. The default is `hour`. */
   window: oneOf("hour", "day").annotate({
-    description: "The last 60 minutes, or the last 24 hours. By default the hour."
+    description: "The current hour, or the current day of UTC. By default the hour."
   }).pipe(Schema.optionalKey),
   /** The kind of requests that keys are ordered by. The default is `allowed`. */
   by: oneOf(...usageKinds).annotate({

@@ -138,7 +138,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
      */
     usage: (id: string, options?: CallOptions): Effect.Effect<UsageHistory, GetKeyError> =>
       call("usage", api.showUsage({ params: { id } }), options, ofKey(id)),
-    /** Lists the keys with the most requests. Defaults: ten keys, by `allowed` requests in the last hour. */
+    /** Lists the keys with the most requests. Defaults: ten keys, by `allowed` requests in the current hour of UTC. */
     topUsage: (
       query: Optional<TopUsageQuery> = {},
       options?: CallOptions

@@ -97,7 +97,7 @@ export const readFlags = { id: idArgument, json: jsonFlag }
 export const topFlags = {
   window: optional(
     Flag.Literals("window", TopUsageQuery.fields.window.schema.literals),
-    "Count the requests of the last hour (default) or day"
+    "Count the requests of the current hour (default) or day of UTC"
   ),
   by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)"),
   limit: optional(limitFlag),

@@ -79,7 +79,7 @@ const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly que
       name="top"
       columns={["Key", "Plan", "Allowed", "Rejected", "Banned"]}
       page={page}
-      status={`The keys with the most ${by} requests in the last ${window}`}
+      status={`The keys with the most ${by} requests in the current ${window} of UTC`}
       rows={keys.map((key) => ({
         id: key.keyId,
         cells: [
@@ -94,7 +94,7 @@ const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly que
 
 const orders = [
   "oldest first",
-  ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, last ${window}`))
+  ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, current ${window}`))
 ]
 
 export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
@@ -118,7 +118,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   }
   const applyFilter = handleSubmit((form) => {
     const { order: chosen = "", ...filter } = textsOf(form)
-    const [, by, window = ""] = /^most (\w+), last (\w+)$/.exec(chosen) ?? []
+    const [, by, window = ""] = /^most (\w+), current (\w+)$/.exec(chosen) ?? []
     const secret = findSecret(filter.search ?? "")
     if (secret !== undefined) {
       hashing.run(hashOf(secret), (secretHash) => {

@@ -125,6 +125,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     },
     /** Runs `read` while no flush runs, so each value is in the table or pending. The timeout includes waiting. */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
+    /** The number of keys that are pending, with those of a running flush. */
+    size: (): number => pending.size + taken.length,
     /** The pending values, oldest first, without those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]
   }

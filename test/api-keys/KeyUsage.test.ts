@@ -25,8 +25,15 @@ const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, nu
 const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
   intervals.map((each) => [(each.from.epochMilliseconds - start) / minuteMs, each.allowed, each.rejected, each.banned])
 
-/** Ends the write of all counts. If the clock jumped meanwhile, the write would time out, and its retry count twice. */
-const flush = (usage: Usage) => Effect.andThen(TestClock.adjust("3 seconds"), usage.read("key_none"))
+/** Moves the clock by 2 seconds, and waits for the write that begins then. */
+const step = (usage: Usage) => Effect.andThen(TestClock.adjust("2 seconds"), usage.read("key_none"))
+
+/** Ends the current minute, and writes all counts: each process starts within 30 seconds after the minute. */
+const flush = Effect.fnUntraced(function*(...usages: ReadonlyArray<Usage>) {
+  const now = yield* Clock.currentTimeMillis
+  yield* TestClock.setTime(now - now % minuteMs + minuteMs)
+  for (let i = 0; i < 16; i++) for (const usage of usages) yield* step(usage)
+})
 
 const read = (usage: Usage, keyId: string) =>
   Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: toRows(minutes), hours: toRows(hours) }))
@@ -36,31 +43,36 @@ const atStart = Layer.effectDiscard(TestClock.setTime(start))
 const storesAtStart = stores.map((store) => ({ ...store, layer: Layer.provide(store.layer, atStart) }))
 
 describeOnEach(storesAtStart, "Key usage", (it, store) => {
+  const newStore = store === "memory" ? memoryStore : SqlKeyUsage.makeStore
+
   it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
     Effect.gen(function*() {
       const usage = yield* KeyUsage
       assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
       const key = "key_counted"
-      yield* TestClock.setTime(start + 59 * minuteMs)
+      yield* TestClock.setTime(start + 57 * minuteMs)
       count(usage, key, { allowed: 3, rejected: 2 }, 0.5)
       count(usage, key, { allowed: 1, banned: 4 }, 10)
-      count(usage, "key_other", { allowed: 9 }, 59)
-      count(usage, key, { rejected: 1 }, 59)
-      const expected = { minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]], hours: [[0, 4, 3, 4]] }
+      // A key whose id has the same end.
+      count(usage, "key_miscounted", { allowed: 9 }, 57)
+      count(usage, key, { rejected: 1 }, 57)
+      const expected = { minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [57, 0, 1, 0]], hours: [[0, 4, 3, 4]] }
       assert.deepStrictEqual(yield* read(usage, key), expected)
       yield* flush(usage)
       assert.deepStrictEqual(yield* read(usage, key), expected)
 
-      // Some counts of this minute are stored now, and one is not.
-      count(usage, key, { allowed: 1 }, 59)
-      assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [59, 1, 1, 0])
+      // Some counts of this minute are stored now, and one is late.
+      count(usage, key, { allowed: 1 }, 57)
+      assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [57, 1, 1, 0])
       yield* flush(usage)
+      assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [57, 1, 1, 0])
       // A minute is visible for 60 minutes, the current one among them.
       yield* TestClock.setTime(start + hourMs)
       count(usage, key, { allowed: 1 }, 60)
-      const minutes = [[10, 1, 0, 4], [59, 1, 1, 0], [60, 1, 0, 0]]
+      const minutes = [[10, 1, 0, 4], [57, 1, 1, 0], [60, 1, 0, 0]]
       assert.deepStrictEqual(yield* read(usage, key), { minutes, hours: [[0, 5, 3, 4], [60, 1, 0, 0]] })
       yield* flush(usage)
+      assert.deepStrictEqual((yield* read(usage, key)).hours, [[0, 5, 3, 4], [60, 1, 0, 0]])
     }))
 
   it.effect("covers each of the last 720 hours", () =>
@@ -77,16 +89,17 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       assert.deepStrictEqual(yield* hours, [1, 2])
     }))
 
-  it.effect("lists the keys with the most requests of one kind in the last 60 minutes or 24 hours", () =>
+  it.effect("lists the keys with the most requests of one kind in the current hour or day of UTC", () =>
     Effect.gen(function*() {
       const usage = yield* KeyUsage
-      const now = 3 * 60
+      // The hour begins at 180, and the day at -600.
+      const now = 180 + 50
       yield* TestClock.setTime(start + now * minuteMs)
-      count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
+      count(usage, "a", { allowed: 50, rejected: 10 }, 180)
       count(usage, "b", { allowed: 30, banned: 20 }, now - 1)
-      count(usage, "c", { rejected: 20 }, now - 60)
-      count(usage, "c", { allowed: 90 }, now - 23 * 60)
-      count(usage, "d", { allowed: 990 }, now - 24 * 60)
+      count(usage, "c", { rejected: 20 }, 179)
+      count(usage, "c", { allowed: 90 }, -600)
+      count(usage, "d", { allowed: 990 }, -601)
       const b = { keyId: "b", allowed: 30, rejected: 0, banned: 20 }
       const c = { keyId: "c", allowed: 90, rejected: 20, banned: 0 }
       // Before a flush, after it, and with some of the counts flushed.
@@ -101,27 +114,73 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       }
     }))
 
+  it.effect("counts a write once that is repeated because its confirmation was lost", () =>
+    Effect.gen(function*() {
+      yield* TestClock.setTime(start + 5 * hourMs)
+      const store = yield* newStore
+      let attempts = 0
+      const usage = yield* make({
+        ...store,
+        add: (batch) =>
+          Effect.andThen(store.add(batch), Effect.suspend(() => ++attempts < 3 ? Effect.fail("lost") : Effect.void))
+      })
+      const key = "key_repeated"
+      count(usage, key, { allowed: 5 }, 300)
+      // The other process may add up these counts.
+      yield* flush(usage, yield* KeyUsage)
+      assert.strictEqual(attempts, 3)
+      assert.deepStrictEqual(yield* read(usage, key), { minutes: [[300, 5, 0, 0]], hours: [[300, 5, 0, 0]] })
+      const [first] = yield* usage.top({ limit: 1 })
+      assert.deepStrictEqual(first, { keyId: key, allowed: 5, rejected: 0, banned: 0 })
+    }))
+
   if (store === "memory") return
 
   it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
     Effect.gen(function*() {
+      yield* TestClock.setTime(start + 6 * hourMs)
       const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyUsage.layer)), Context.get(KeyUsage))
       const ended = yield* Scope.make()
       const processes = [yield* Scope.provide(newProcess, ended), yield* newProcess, yield* newProcess]
-      const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
-      for (let round = 0; round < 4; round++) {
-        countAll()
-        yield* TestClock.adjust("2 seconds")
-        // A read waits for the write that has begun.
-        for (const usage of processes) yield* usage.read("key_shared")
+      const countAll = (minute: number) =>
+        processes.forEach((usage) => count(usage, "key_shared", { allowed: 1_000 }, minute))
+      for (let round = 0; round < 3; round++) {
+        countAll(360 + 2 * round)
+        yield* flush(...processes)
       }
-      // The shutdown begins during a write, whose statement would also commit if the shutdown interrupted it.
-      countAll()
-      yield* TestClock.adjust("2 seconds")
-      countAll()
+      countAll(366)
+      // The minute has not ended, and the shutdown writes it.
       yield* Scope.close(ended, Exit.void)
-      for (const usage of processes.slice(1)) yield* usage.read("key_shared")
-      assert.deepStrictEqual((yield* read(yield* KeyUsage, "key_shared")).hours, [[0, 16, 0, 0]])
+      yield* flush(...processes.slice(1))
+      const usage = yield* KeyUsage
+      assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[360, 12_000, 0, 0]])
+      const shared = { keyId: "key_shared", allowed: 12_000, rejected: 0, banned: 0 }
+      assert.deepStrictEqual(yield* usage.top({ limit: 1, window: "day" }), [shared])
+    }))
+
+  it.effect("includes the counts of processes of the previous version during an upgrade", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const usage = yield* KeyUsage
+      const key = "key_upgraded"
+      yield* TestClock.setTime(start + 7 * hourMs)
+      for (
+        const [seconds, minute] of [[60, 0], [3_600, 0], [3_600, -60], [3_600, -17 * 60], [3_600, -18 * 60]] as const
+      ) {
+        const startsAt = new Date(start + 7 * hourMs + minute * minuteMs)
+        yield* sql`INSERT INTO key_usage VALUES (${key}, ${seconds}, ${startsAt}, 10, 1, 0)`
+      }
+      count(usage, key, { allowed: 5 }, 7 * 60)
+      for (let round = 0; round < 2; round++) {
+        const { hours, minutes } = yield* read(usage, key)
+        assert.deepStrictEqual(minutes.map((row) => row.slice(1)), [[15, 1, 0]])
+        assert.deepStrictEqual(hours.map(([, allowed]) => allowed), [10, 10, 10, 15])
+        const [ofHour] = yield* usage.top({ limit: 1 })
+        assert.deepStrictEqual(ofHour, { keyId: key, allowed: 15, rejected: 1, banned: 0 })
+        const ofDay = (yield* usage.top({ limit: 9, window: "day" })).find(({ keyId }) => keyId === key)
+        assert.deepStrictEqual(ofDay, { keyId: key, allowed: 35, rejected: 3, banned: 0 })
+        yield* flush(usage)
+      }
     }))
 
   it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>
@@ -129,24 +188,22 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       const sql = yield* SqlClient.SqlClient
       const usage = yield* KeyUsage
       const key = "key_outage"
-      const now = yield* Clock.currentTimeMillis
-      usage.count(key, "allowed", now)
+      usage.count(key, "allowed", yield* Clock.currentTimeMillis)
       const failures = Effect.map(Metric.snapshot, (metrics) => {
         const metric = metrics.find(({ attributes }) => attributes?.["task"] === "write_key_usage")
         return metric?.type === "Counter" ? Number(metric.state.count) : NaN
       })
       const before = yield* failures
-      yield* sql`ALTER TABLE key_usage RENAME TO gone`
-      yield* TestClock.adjust("2 seconds")
-      usage.count(key, "allowed", now)
-      usage.count(key, "rejected", now)
+      yield* sql`ALTER TABLE key_usage_minutes RENAME TO gone`
+      yield* TestClock.adjust("92 seconds")
+      usage.count(key, "allowed", yield* Clock.currentTimeMillis)
+      usage.count(key, "rejected", yield* Clock.currentTimeMillis)
       assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key))))
       assert.isAbove(yield* failures, before)
-      yield* sql`ALTER TABLE gone RENAME TO key_usage`
+      yield* sql`ALTER TABLE gone RENAME TO key_usage_minutes`
       for (let i = 0; i < 2; i++) {
-        // Less than the timeout of a write, which takes real time.
-        yield* TestClock.adjust("2 seconds")
-        assert.deepStrictEqual((yield* read(usage, key)).minutes.map((row) => row.slice(1)), [[2, 1, 0]])
+        yield* flush(usage)
+        assert.deepStrictEqual((yield* read(usage, key)).minutes.map((row) => row.slice(1)), [[1, 0, 0], [1, 1, 0]])
       }
     }))
 })
@@ -156,15 +213,21 @@ it.effect("Key usage has at most 100,000 counts during an outage of the database
     yield* TestClock.setTime(start)
     const store = yield* memoryStore
     let isDown = true
-    const add: typeof store.add = (counts) => Effect.suspend(() => isDown ? Effect.die("down") : store.add(counts))
+    const add: typeof store.add = (batch) => Effect.suspend(() => isDown ? Effect.die("down") : store.add(batch))
     const usage = yield* make({ ...store, add })
-    for (let n = 0; n < 250_000; n++) usage.count(`key_${n}`, "allowed", start)
+    // Few counts a minute for a long time, which stay.
+    for (let minute = 0; minute < 300; minute++) {
+      usage.count("key_few", "allowed", start + minute * minuteMs)
+      yield* TestClock.adjust("1 minute")
+    }
+    assert.deepStrictEqual((yield* read(usage, "key_few")).hours.map(([, allowed]) => allowed), [60, 60, 60, 60, 60])
+    for (let n = 0; n < 240_000; n++) usage.count(`key_${n}`, "allowed", start + 5 * hourMs)
     yield* TestClock.adjust("2 seconds")
     isDown = false
-    yield* TestClock.adjust("100 seconds")
-    const keys = ["key_149999", "key_160000", "key_249999"]
+    yield* TestClock.adjust("200 seconds")
+    const keys = ["key_139999", "key_180099", "key_239999"]
     const hours = yield* Effect.forEach(keys, (key) => Effect.map(read(usage, key), (history) => history.hours))
-    assert.deepStrictEqual(hours, [[], [[0, 1, 0, 0]], [[0, 1, 0, 0]]])
+    assert.deepStrictEqual(hours, [[], [[300, 1, 0, 0]], [[300, 1, 0, 0]]])
   }))
 
 it.effect("Reads of usage that wait for a slow database fail with 503 within three seconds", () =>

@@ -24,7 +24,10 @@ const rows = [
   `INSERT INTO rate_limits VALUES ('key:key_a', '{"n": 1.50, "big": 12345678901234567890}', now())`,
   `INSERT INTO key_limits VALUES ('key_a', -9007199254740991, 3, now(), now(), '{"day":{"used":1,"resetAt":2}}')`,
   `INSERT INTO audit_log (at, action, key_id, before) VALUES (now(), 'issue', 'key_a', '{"name": "\\u00e9"}')`,
-  `INSERT INTO key_usage VALUES ('key_a', 60, now(), 9223372036854775807, 2, 3)`
+  `INSERT INTO key_usage VALUES ('key_a', 60, now(), 9223372036854775807, 2, 3)`,
+  `INSERT INTO key_usage_minutes
+    VALUES ('_a', now(), '0a5d4c1e-0000-4000-8000-00000000ffff', 7, false, '{key_a,"k\\"ey"}', '{1,2}', '{0,0}', '{0,3}')`,
+  `INSERT INTO key_usage_totals VALUES (3600, now(), 'key_a', 9223372036854775807, 2, 3)`
 ]
 
 /** The content of each table as PostgreSQL prints it, and the next value of each sequence. */
@@ -49,7 +52,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       )
       const result = yield* importWith(directory, url)
       const counts =
-        "3849 pets, 1 idempotency_keys, 1 api_keys, 2 api_key_secrets, 1 rate_limits, 1 audit_log, 1 key_usage, 1 key_limits"
+        "3849 pets, 1 idempotency_keys, 1 api_keys, 2 api_key_secrets, 1 rate_limits, 1 audit_log, 1 key_usage, " +
+        "1 key_usage_minutes, 1 key_usage_totals, 1 key_limits"
       assert.deepStrictEqual([result.stdout, result.code], [`Imported ${counts}.\n`, 0], result.stderr)
       assert.match(result.stderr, /^pets: copied 3849 of 3849, \d+ a second$/m)
       assert.deepStrictEqual(yield* query(contentOf), before)
@@ -60,7 +64,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       assert.deepStrictEqual(again, { code: 1, stdout: "", stderr: `${found}\n` })
 
       yield* query((sql) =>
-        sql`TRUNCATE pets, idempotency_keys, api_keys, rate_limits, audit_log, key_usage, key_limits CASCADE`
+        sql`TRUNCATE pets, idempotency_keys, api_keys, rate_limits, audit_log, key_usage, key_usage_minutes,
+          key_usage_totals, key_limits CASCADE`
       )
       yield* query((sql) => sql`CREATE RULE lose AS ON INSERT TO audit_log DO INSTEAD NOTHING`)
       const lost = `Nothing was imported: found ${counts.replace("1 audit_log, ", "")} instead of ${counts}.`

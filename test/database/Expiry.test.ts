@@ -28,6 +28,17 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
   ["audit_log", 30 * day, "(key_id, at, action) SELECT row, at, 'issue'"],
   ["key_usage", 3_600, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 60, 1, 0, 0"],
   ["key_usage", 20 * day, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 3600, 1, 0, 0"],
+  [
+    "key_usage_totals",
+    20 * day,
+    "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 3600, 1, 0, 0"
+  ],
+  [
+    "key_usage_totals",
+    2 * day,
+    "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 86400, 1, 0, 0"
+  ],
+  ["key_usage_minutes", 2 * 3_600, "SELECT row, at, gen_random_uuid(), 0, true, '{a}', '{1}', '{0}', '{0}'"],
   ["api_key_secrets", 400 * day, "(hash, expires_at, key_id) SELECT row::bytea, at, 'key_a'"]
 ]
 

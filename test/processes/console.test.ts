@@ -191,8 +191,13 @@ describeConsole((test) => {
     }
     const firstRow = /busy.*enterprise10\d5\d/
     await does(
-      { follow: "Keys", select: { order: "most rejected, last hour" }, firstRow, sees: "requests in the last hour" },
-      { select: { order: "most allowed, last day" }, firstRow, sees: "requests in the last day" }
+      {
+        follow: "Keys",
+        select: { order: "most rejected, current hour" },
+        firstRow,
+        sees: "requests in the current hour"
+      },
+      { select: { order: "most allowed, current day" }, firstRow, sees: "requests in the current day" }
     )
     await assertAccessible(page)
   })

@@ -1,0 +1,37 @@
+/**
+ * Usage that processes write without waiting for each other. The table `key_usage` stays: processes of the previous
+ * version write it during the upgrade, and its rows are read until they expire.
+ */
+export default [
+  // A row has the counts of one process in one minute, of keys whose ids have the same end. It is written once.
+  // `process` and `number` identify the write, so that its retry has no effect.
+  `CREATE TABLE key_usage_minutes (
+    part text NOT NULL,
+    starts_at timestamptz NOT NULL,
+    process uuid NOT NULL,
+    number bigint NOT NULL,
+    is_added_up boolean NOT NULL DEFAULT false,
+    keys text[] NOT NULL,
+    allowed integer[] NOT NULL,
+    rejected integer[] NOT NULL,
+    banned integer[] NOT NULL,
+    PRIMARY KEY (part, starts_at, process, number)
+  )`,
+  `CREATE INDEX key_usage_minutes_starts_at ON key_usage_minutes (starts_at)`,
+  `CREATE INDEX key_usage_minutes_rest ON key_usage_minutes (part) WHERE NOT is_added_up`,
+  // The rows of all processes, added up by hour and day (`seconds`). The key begins with the time, so that new rows
+  // append to the index, and has an index for each ranking.
+  `CREATE TABLE key_usage_totals (
+    seconds integer NOT NULL,
+    starts_at timestamptz NOT NULL,
+    key_id text NOT NULL,
+    allowed bigint NOT NULL,
+    rejected bigint NOT NULL,
+    banned bigint NOT NULL,
+    PRIMARY KEY (seconds, starts_at, key_id)
+  )`,
+  ...["allowed", "rejected", "banned"].map((kind) =>
+    `CREATE INDEX key_usage_totals_${kind} ON key_usage_totals (seconds, starts_at, ${kind} DESC, key_id COLLATE "C")
+      WHERE ${kind} > 0`
+  )
+]
