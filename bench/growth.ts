@@ -164,11 +164,11 @@ const insertKeys = (url: string, count: number) =>
         ON CONFLICT DO NOTHING`,
         `INSERT INTO key_usage_totals SELECT s.seconds, to_timestamp(floor(extract(epoch FROM now()) / s.seconds) * s.seconds),
         id, hashtext(id) & 1023, hashtext(id) >> 8 & 15, 0 FROM api_keys, (VALUES (3600), (86400)) AS s (seconds)`,
-        `INSERT INTO rate_limits (caller, state, ends_at)
-        SELECT 'key:' || id, jsonb_build_object('minute', jsonb_build_object('used', 5, 'resetAt', t + 60000),
-          'day', jsonb_build_object('used', 5, 'resetAt', t + 86400000)), now() + interval '1 day'
+        `INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state)
+        SELECT id, 0, 0, now(), now() + interval '1 day', jsonb_build_object('minute', jsonb_build_object('used', 5, 'resetAt', t + 60000),
+          'day', jsonb_build_object('used', 5, 'resetAt', t + 86400000))::text
         FROM api_keys, (SELECT floor(extract(epoch FROM now()) * 1000) AS t) AS t`,
-        "VACUUM ANALYZE api_keys, api_key_secrets, key_usage_totals, rate_limits"
+        "VACUUM ANALYZE api_keys, api_key_secrets, key_usage_totals, key_limits"
       ],
       (statement) => sql.unsafe(statement),
       { discard: true }

@@ -8,10 +8,11 @@ import { ConfigProvider, Console, Effect, Layer, Logger, Redacted } from "effect
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
+import { redisOptions } from "../src/config/RedisSettings.ts"
 import * as Database from "../src/database/Database.ts"
-import * as PersistentRateLimiter from "../src/rate-limit/PersistentRateLimiter.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
+import * as SavedStates from "../src/rate-limit/SavedStates.ts"
 import { random, temporaryDatabaseUrl } from "../test/support/Databases.ts"
 import { unlimitedKeyOptions } from "../test/support/Process.ts"
 import { type Running, runProgram, start } from "../test/support/Process.ts"
@@ -24,7 +25,9 @@ const rounds = 10
 
 /** A rate limiter that counts in the Redis at `url`. */
 const limiterOn = (url: string) =>
-  Layer.provide(RedisRateLimiter.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url })))
+  Layer.unwrap(Effect.map(redisOptions, RedisRateLimiter.layer)).pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url })))
+  )
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
@@ -82,7 +85,7 @@ Effect.scoped(Effect.gen(function*() {
   yield* Effect.gen(function*() {
     yield* Console.log("Limiters alone, 64 concurrent callers")
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
-    yield* Effect.scoped(Effect.provide(decisions("database"), PersistentRateLimiter.layer))
+    yield* Effect.scoped(Effect.provide(decisions("database"), SavedStates.layer))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
     const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })

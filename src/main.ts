@@ -6,6 +6,7 @@ import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
+import { redisOptions } from "./config/RedisSettings.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
@@ -21,15 +22,17 @@ import * as Logging from "./observability/Logging.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
-import * as PersistentRateLimiter from "./rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "./rate-limit/SavedStates.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
-  if (Option.isNone(redisUrl)) return PersistentRateLimiter.layer
-  return (yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))).layer
+  if (Option.isNone(redisUrl)) return SavedStates.layer
+  const { layer } = yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))
+  return layer(yield* redisOptions)
 }))
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
+  Layer.provide(SavedStates.layerLookups),
   Layer.provideMerge(Database.layer),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),

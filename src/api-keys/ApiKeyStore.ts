@@ -93,7 +93,11 @@ export interface ApiKeyStore {
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
   /** Whether a fiber runs within a transaction of this store. It must not read a cache. */
   isInTransaction(fiber: Fiber.Fiber<unknown, unknown>): boolean
-  findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
+  /** With `withStates`, the statement also brings the rate-limit states of the keys. */
+  findByHashes(
+    hashes: ReadonlyArray<string>,
+    withStates?: boolean
+  ): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }

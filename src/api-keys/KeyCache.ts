@@ -1,6 +1,7 @@
 /**
- * Caches API keys by the hash of their secret. When a request uses an entry older than `refreshAge`, a background task
- * reads the entry's key again.
+ * Caches API keys by the hash of their secret. A background task reads each key that was used since its last lookup
+ * again, shortly before its lease ends. Keys whose leases end within `groupedForNanos` are read together, and stay
+ * together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses a result only if it began before, or at most `lease` after, the lookup of this result. So a change
@@ -22,20 +23,25 @@ const lease = Duration.millis(900)
  * Redis (the default `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
-const refreshAge = Duration.millis(500)
 /** After `lease`, no request that begins may use the result of a refresh. */
 const refreshTimeout = lease
-/** Each refresh first waits this long, to collect more entries for one SQL statement. */
-const refreshInterval = Duration.millis(50)
+/**
+ * A refresh begins this long before the first lease ends: twice as long as the last lookup took, between these bounds.
+ * The lower bound also covers pauses of garbage collection.
+ */
+const [minMarginNanos, maxMarginNanos] = [75_000_000n, 400_000_000n]
+const groupedForNanos = 200_000_000n
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
 
-const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.toNanosUnsafe(refreshAge)]
+const leaseNanos = Duration.toNanosUnsafe(lease)
 
 export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
   recordedMinute: number
+  /** Whether a request used this entry, so that it is read again before its lease ends. */
+  isUsed: boolean
 }
 
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction">) {
@@ -46,14 +52,20 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const isBeforeEvict = (startedAt: bigint): boolean => evictedAt !== undefined && startedAt <= evictedAt
   const isLeased = (startedAt: bigint): boolean => clock.monotonicTimeNanosUnsafe() - startedAt < leaseNanos
 
-  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
+  /** The duration of the last lookup, or more if earlier ones took longer. */
+  let lookupNanos = 0n
+
+  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>, withStates: boolean) {
     const readAt = clock.monotonicTimeNanosUnsafe()
-    const holders = yield* store.findByHashes(hashes)
+    const holders = yield* store.findByHashes(hashes, withStates)
+    const duration = clock.monotonicTimeNanosUnsafe() - readAt
+    const earlier = lookupNanos * 9n / 10n
+    lookupNanos = duration > earlier ? duration : earlier
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]
       if (holder !== undefined) {
-        found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0 })
+        found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0, isUsed: false })
       }
       const entry = found.get(hash)
       if (entry === undefined || isBeforeEvict(readAt)) entries.delete(hash)
@@ -66,7 +78,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const readInTransaction = (hash: string) =>
     Effect.map(store.findByHashes([hash]), (holders): Entry | undefined => {
       const holder = holders.get(hash)
-      return holder && { ...holder, hash, readAt: clock.monotonicTimeNanosUnsafe(), recordedMinute: 0 }
+      return holder && { ...holder, hash, readAt: clock.monotonicTimeNanosUnsafe(), recordedMinute: 0, isUsed: false }
     })
 
   // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool.
@@ -76,40 +88,58 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     size: maxHashesPerStatement,
     timeout: lookupTimeout,
     mayJoin: (startedAt) => isLeased(startedAt) && !isBeforeEvict(startedAt),
-    run: read
+    run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })
 
-  const aging = new Set<string>()
-  const hasAging = yield* Latch.make()
+  /** The keys that were used since their lookup, by its start. A lookup has many keys, so there are few starts. */
+  const used = new Map<bigint, Set<string>>()
+  const hasUsed = yield* Latch.make()
+  /** How long before the end of its lease a key is read again. */
+  const margin = (): bigint => {
+    const twice = 2n * lookupNanos
+    return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
+  }
+  const addUsed = (entry: Entry): void => {
+    entry.isUsed = true
+    const hashes = used.get(entry.readAt)
+    if (hashes === undefined) used.set(entry.readAt, new Set([entry.hash]))
+    else hashes.add(entry.hash)
+    hasUsed.openUnsafe()
+  }
+  const takeUsed = (until: bigint): ReadonlyArray<string> => {
+    const groups = [...used].filter(([readAt]) => readAt <= until)
+    for (const [readAt] of groups) used.delete(readAt)
+    if (used.size === 0) hasUsed.closeUnsafe()
+    return groups.flatMap(([, hashes]) => [...hashes])
+  }
+
   const refresh = Effect.gen(function*() {
-    yield* hasAging.await
-    yield* Effect.sleep(refreshInterval)
-    hasAging.closeUnsafe()
-    const hashes = [...aging]
+    yield* hasUsed.await
+    const oldest = used.keys().reduce((one, other) => one < other ? one : other)
+    const waitNanos = oldest + leaseNanos - margin() - clock.monotonicTimeNanosUnsafe()
+    if (waitNanos > 0n) yield* Effect.sleep(Duration.nanos(waitNanos))
+    const hashes = takeUsed(oldest + groupedForNanos)
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // Ignore a failed refresh. If the entry expires, the next request looks the key up and reports any error.
-      yield* Effect.ignoreCause(
-        Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), refreshTimeout)
-      )
+      // A key in use has its rate-limit state in memory, so a refresh does not read states. Ignore a failed refresh: if
+      // the entry expires, the next request looks the key up and reports any error.
+      const batch = hashes.slice(start, start + maxHashesPerStatement)
+      yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }
-    for (const hash of hashes) aging.delete(hash)
   })
   yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))
 
-  const peek = (hash: string): Entry | undefined => {
+  const useCached = (hash: string): Entry | undefined => {
     const entry = entries.get(hash)
     if (entry === undefined) return undefined
-    const age = clock.monotonicTimeNanosUnsafe() - entry.readAt
-    if (age >= leaseNanos) return undefined
-    if (age >= refreshAgeNanos && !aging.has(hash)) {
-      aging.add(hash)
-      hasAging.openUnsafe()
-    }
+    const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
+    if (leftNanos <= 0n) return undefined
+    // A key whose first use comes too late for a refresh is looked up at its next one.
+    if (!entry.isUsed && leftNanos > margin()) addUsed(entry)
     return entry
   }
   return {
     /** Not for a request within a transaction. */
-    peek,
+    useCached,
     get: (hash: string) =>
       Effect.withFiber((fiber) => store.isInTransaction(fiber) ? readInTransaction(hash) : lookUp(hash)),
     evict: (keyId: string) =>

@@ -67,7 +67,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       Effect.withFiber((fiber) => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
-        const cached = store.isInTransaction(fiber) ? undefined : cache.peek(hash)
+        const cached = store.isInTransaction(fiber) ? undefined : cache.useCached(hash)
         if (cached !== undefined) return allow(cached)
         if (!isWellFormed(text)) return reject("malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))

@@ -1,4 +1,4 @@
-import { DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
+import { Clock, DateTime, Duration, Effect, Layer, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Fragment } from "effect/sql/Statement"
 import { hash as digest } from "node:crypto"
@@ -9,6 +9,7 @@ import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
+import { StateLookups } from "../rate-limit/SavedStates.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
@@ -100,6 +101,8 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
+  const clock = yield* Clock.Clock
+  const lookups = yield* StateLookups
   const store: ApiKeyStore = {
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -148,27 +151,29 @@ const make = Effect.gen(function*() {
 
     isInTransaction: (fiber) => StatementBatcher.isInTransaction(sql, fiber),
 
-    findByHashes: (hashes) =>
-      sql<
+    findByHashes: Effect.fnUntraced(function*(hashes, withStates = false) {
+      const startedAt = clock.monotonicTimeNanosUnsafe()
+      const states = withStates ? lookups?.current : undefined
+      const state = states?.stateOf(sql`k.id`) ?? sql`NULL`
+      const rows = yield* sql<
         & Pick<ApiKey, "enabled" | "id" | "plan">
         & Limits
-        & Readonly<Record<"endsAt" | "expiresAt" | "revokedAt", Date | null> & Record<"hash", string>>
+        & Readonly<Record<"endsAt" | "expiresAt" | "revokedAt", Date | null>>
+        & Readonly<Record<"hash", string> & Record<"state", string | null>>
       >`
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
           k.enabled, k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
-          CASE WHEN s.is_ended THEN to_timestamp(0) ELSE s.expires_at END AS "endsAt"
+          CASE WHEN s.is_ended THEN to_timestamp(0) ELSE s.expires_at END AS "endsAt", ${state} AS state
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
         WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
-        )`.pipe(
-        Effect.map((rows) =>
-          new Map(rows.map(({ endsAt, hash, perDay, perMinute, ...key }) => [
-            hash,
-            makeHolder({ ...key, limits: { perMinute, perDay } }, endsAt)
-          ]))
-        ),
-        Outage.toServiceUnavailable
-      ),
+        )`
+      states?.add(rows, startedAt)
+      return new Map(rows.map(({ endsAt, hash, perDay, perMinute, ...key }) => [
+        hash,
+        makeHolder({ ...key, limits: { perMinute, perDay } }, endsAt)
+      ]))
+    }, Outage.toServiceUnavailable),
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {

@@ -25,10 +25,13 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   error: [Errors.errorResponse(Errors.InvalidApiKey, Errors.MissingApiKey), Errors.serviceUnavailable]
 }) {}
 
-/** Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8). */
+/**
+ * Counts the API key's allowed requests. Fails with 429 if the key exceeds a limit or is banned (SPEC §5.4, §8), and
+ * with 503 if its counts cannot be loaded.
+ */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
-  { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
+  { error: [Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned), Errors.serviceUnavailable] }
 ) {}
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }

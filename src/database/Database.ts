@@ -12,6 +12,7 @@ import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
 import usage from "./migrations/0004_usage.ts"
+import keyLimits from "./migrations/0005_key_limits.ts"
 import * as Outage from "./Outage.ts"
 import * as PoolClient from "./PoolClient.ts"
 import * as PoolSockets from "./PoolSockets.ts"
@@ -23,7 +24,8 @@ const migrations = {
   "0001_baseline": baseline,
   "0002_keys_enabled": keysEnabled,
   "0003_growth": growth,
-  "0004_usage": usage
+  "0004_usage": usage,
+  "0005_key_limits": keyLimits
 }
 const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
   Effect.gen(function*() {

@@ -59,9 +59,10 @@ export const layer = Layer.effect(
 
 const addressOf = (head: RequestHead): Caller => `address:${clientNetwork(head)}`
 
+/** The limiter fails only for keys. */
 export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead) =>
   Effect.tap(
-    limiter.charge(addressOf(head), planLimits.free),
+    Effect.orDie(limiter.charge(addressOf(head), planLimits.free)),
     (decision) => Effect.map(Effect.context(), (context) => countDecision(decision, "none", context))
   )
 
@@ -78,7 +79,7 @@ export const limitAddress = (
   isFree: boolean
 ) =>
   isFree || (response.status >= 500 && response.status !== 505)
-    ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
+    ? Effect.map(Effect.orDie(limiter.peek(addressOf(head), planLimits.free)), (decision) => ({ decision, response }))
     : Effect.map(chargeAddress(limiter, head), (decision) => ({
       decision,
       response: decision.allowed

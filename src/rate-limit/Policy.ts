@@ -7,7 +7,12 @@
  * this backoff; an operator who lifts a ban does not.
  */
 import { Schema } from "effect"
-import type { Limits } from "../api/Plans.ts"
+
+/** Requests that a caller may send. */
+export interface Limits {
+  readonly perMinute: number
+  readonly perDay: number
+}
 
 /** The state of a limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
@@ -72,13 +77,13 @@ export const decide = (state: State, limits: Limits, now: number, bannable: bool
 
 const outcomeOf = (stored: State, limits: Limits, now: number, bannable: boolean): Outcome => {
   const state = clamp(stored, now)
-  if (isBanned(state, now)) return rejected(state)
+  if (isBanned(state, now)) return rejectionIn(state)
   const minute = current(state.minute, minuteWindow.seconds, now)
   const day = current(state.day, dayWindow.seconds, now)
   if (minute.used < limits.perMinute && day.used < limits.perDay) {
     return { allowed: true, banBegan: false, next: { ...state, minute: add(minute), day: add(day) } }
   }
-  return bannable ? reject(state, limits, now) : rejected(state)
+  return bannable ? countRejection(state, limits, now) : rejectionIn(state)
 }
 
 export const peek = (state: State, limits: Limits, now: number): Decision => {
@@ -122,15 +127,15 @@ export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
 const isBanned = (state: State, now: number): state is State & { readonly ban: Ban } =>
   state.ban !== undefined && now < state.ban.until
 
-const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
+const rejectionIn = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
 /**
  * Counts a rejected request of an API key. Begins a ban when the rejections within a minute reach the key's limit per
  * minute, but not before the third.
  */
-const reject = (state: State, limits: Limits, now: number): Outcome => {
+const countRejection = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
-  if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) return rejected({ ...state, rejections })
+  if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) return rejectionIn({ ...state, rejections })
   const { ban = { seconds: 0, until: 0 }, rejections: _, ...rest } = state
   const repeated = ban.seconds > 0 && now < ban.until + bans.backoffResetSeconds * 1000
   const seconds = repeated ? Math.min(2 * ban.seconds, bans.maxSeconds) : bans.minSeconds

@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Latch, Layer } from "effect"
-import type { Limits } from "../api/Plans.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
@@ -11,14 +11,14 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 /** Where counts are: in this process, in Redis, or in this process while Redis fails. */
 export type Counting = "own" | "shared" | "fallback"
 
-/** Counts requests, and decides whether they are within the limits. */
+/** Counts requests, and decides whether they are within the limits. Calls for addresses never fail. */
 export class RateLimiter extends Context.Service<RateLimiter, {
-  /** Counts one request, if it is allowed. */
-  charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
+  /** Counts one request, if it is allowed. Fails if the state of a key cannot be loaded. */
+  charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
   /** Returns what `charge` would decide, without counting. */
-  peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
+  peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, ServiceUnavailable>
   /** During a Redis outage, lifts the ban in this process only. */
-  unban(caller: Caller): Effect.Effect<void>
+  unban(caller: Caller): Effect.Effect<void, ServiceUnavailable>
   /** Where the counts are. */
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
@@ -26,36 +26,52 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   static readonly layerMemory = Layer.effect(
     RateLimiter,
     Effect.gen(function*() {
-      return make(yield* makeStates, yield* Clock.Clock, () => {})
+      const states = yield* makeStates({ maxKeys: Infinity })
+      return make({ ...states, find: states.get, load: () => Effect.void }, yield* Clock.Clock)
     })
   )
 }
 
+export interface CallerStates {
+  /** Returns `undefined` if the caller's state must be loaded. */
+  find(caller: Caller): Policy.State | undefined
+  load(caller: Caller): Effect.Effect<unknown, ServiceUnavailable>
+  set(caller: Caller, state: Policy.State, before: Policy.State): void
+  /** Fails if the state of this caller must not change now. */
+  readonly checkChange?: (caller: Caller) => ServiceUnavailable | undefined
+}
+
+/** Decides in memory. No call uses `Effect.gen`: each request passes `charge`. */
 export const make = (
-  callers: CallerStates,
-  clock: Clock.Clock,
-  onKeyChange: (caller: Caller, state: Policy.State) => void
+  { checkChange = () => undefined, find, load, set }: CallerStates,
+  clock: Clock.Clock
 ): RateLimiter["Service"] => {
-  const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Call `callers.set` even if the state is unchanged: the call marks an address as recently used (LRU).
-    callers.set(caller, state)
-    if (state !== before && isKey(caller)) onKeyChange(caller, state)
-  }
+  const now = () => clock.currentTimeMillisUnsafe()
+  /** Applies `use` to the caller's state, without a step between the load and the use. */
+  const withState = <A>(
+    caller: Caller,
+    use: (state: Policy.State) => Effect.Effect<A, ServiceUnavailable>
+  ): Effect.Effect<A, ServiceUnavailable> =>
+    Effect.suspend(() => {
+      const state = find(caller)
+      return state === undefined ? Effect.andThen(load(caller), withState(caller, use)) : use(state)
+    })
+  const change = <A>(caller: Caller, decide: (state: Policy.State) => readonly [result: A, next: Policy.State]) =>
+    withState(caller, (state) => {
+      const failure = checkChange(caller)
+      if (failure !== undefined) return Effect.fail(failure)
+      const [result, next] = decide(state)
+      set(caller, next, state)
+      return Effect.succeed(result)
+    })
   return {
     charge: (caller, limits) =>
-      Effect.sync(() => {
-        const state = callers.get(caller)
-        const { decision, next } = Policy.decide(state, limits, clock.currentTimeMillisUnsafe(), isKey(caller))
-        set(caller, next, state)
-        return decision
+      change(caller, (state) => {
+        const { decision, next } = Policy.decide(state, limits, now(), isKey(caller))
+        return [decision, next]
       }),
-    peek: (caller, limits) =>
-      Effect.sync(() => Policy.peek(callers.get(caller), limits, clock.currentTimeMillisUnsafe())),
-    unban: (caller) =>
-      Effect.sync(() => {
-        const state = callers.get(caller)
-        set(caller, Policy.unban(state, clock.currentTimeMillisUnsafe()), state)
-      }),
+    peek: (caller, limits) => withState(caller, (state) => Effect.succeed(Policy.peek(state, limits, now()))),
+    unban: (caller) => change(caller, (state) => [undefined, Policy.unban(state, now())]),
     counting: Effect.succeed("own")
   }
 }
@@ -69,11 +85,11 @@ const [minDeletionIntervalMs, maxDeletionIntervalMs] = [60_000, 3_600_000]
 const none: Policy.State = {}
 
 /**
- * The rate-limit states of callers, in memory. Addresses are in an LRU cache, because one client can use any number of
- * addresses. States without further effect are deleted: at most once a minute, at least once an hour, and only while
- * there are states, so that idle tests with `TestClock` have nothing to wake.
+ * The rate-limit states of callers, in memory. Addresses, and keys beyond `maxKeys`, are in an LRU cache, because one
+ * client can use any number of addresses. States without further effect are deleted: at most once a minute, at least
+ * once an hour, and only while there are states, so that idle tests with `TestClock` have nothing to wake.
  */
-export const makeStates = Effect.gen(function*() {
+export const makeStates = Effect.fnUntraced(function*({ maxKeys }: { readonly maxKeys: number }) {
   const clock = yield* Clock.Clock
   const keys = new Map<Caller, Policy.State>()
   const addresses = new Map<Caller, Policy.State>()
@@ -100,14 +116,13 @@ export const makeStates = Effect.gen(function*() {
 
   return {
     get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
+    /** Call this even if the state is unchanged: the call marks the caller as recently used. */
     set(caller: Caller, state: Policy.State): void {
       hasStates.openUnsafe()
-      if (isKey(caller)) return void keys.set(caller, state)
-      addresses.delete(caller)
-      addresses.set(caller, state)
-      evictOldest(addresses, maxAddresses)
+      const [map, max] = isKey(caller) ? [keys, maxKeys] : [addresses, maxAddresses]
+      map.delete(caller)
+      map.set(caller, state)
+      evictOldest(map, max)
     }
   }
 })
-
-export type CallerStates = Effect.Success<typeof makeStates>

@@ -10,11 +10,10 @@
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
-import { Settings } from "../config/Settings.ts"
-import { describeCause } from "../observability/DescribeCause.ts"
+import { describeChain } from "../observability/ErrorChain.ts"
 import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import type { Caller } from "./RateLimiter.ts"
-import { RedisClient, unnamedServer } from "./RedisClient.ts"
+import { RedisClient, type RedisOptions, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
 /** Timeouts are measured in timer ticks, so that a pause of this process does not time out the commands in flight. */
@@ -49,9 +48,10 @@ interface InFlight {
   readonly onFailure: () => void
 }
 
-export const make = Effect.gen(function*() {
+export type BreakerOptions = Pick<RedisOptions, "timeout" | "urlName">
+
+export const make = Effect.fnUntraced(function*({ timeout, urlName }: BreakerOptions) {
   const client = yield* RedisClient
-  const timeout = Duration.millis(yield* Settings.redisTimeoutMs.config)
   const context = yield* Effect.context()
   const fork = yield* FiberSet.makeRuntime()
   const clock = yield* Clock.Clock
@@ -71,9 +71,9 @@ export const make = Effect.gen(function*() {
       if (isReported) return Effect.void
       isReported = true
       const isVague = cause instanceof Error && /offline|closed|in time/i.test(cause.message)
-      const reason = describeCause(Cause.fail(isVague ? lastClientError ?? cause : cause))
+      const reason = describeChain(isVague ? lastClientError ?? cause : cause)
       return Effect.logWarning(
-        `REDIS_URL: ${server} cannot be used (${reason}). This process counts requests on its own.`
+        `${urlName}: ${server} cannot be used (${reason}). This process counts requests on its own.`
       )
     })
   const setUp = (server: string) =>

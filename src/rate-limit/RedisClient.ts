@@ -1,11 +1,34 @@
 import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
-import { type Cause, Context, Effect, Layer, Redacted } from "effect"
+import { type Cause, Context, Duration, Effect, Layer, Redacted } from "effect"
 import { isIP } from "node:net"
+import type { ConnectionOptions } from "node:tls"
 import { createClient, createCluster, createSentinel } from "redis"
-import type { RedisUrl } from "../config/ConnectionUrls.ts"
-import { Settings } from "../config/Settings.ts"
-import type { Caller } from "./RateLimiter.ts"
-import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
+import { type Caller, isKey } from "./RateLimiter.ts"
+import { type Command, type Reply, runCommand } from "./RedisScript.ts"
+
+type Address = Readonly<{ host: string; port: number }>
+type Credentials = Readonly<{ username?: string; password?: Redacted.Redacted }>
+
+/** A server, the sentinels of `masterName`, or nodes of a cluster. */
+interface Servers {
+  readonly kind: "server" | "sentinel" | "cluster"
+  readonly addresses: readonly [Address, ...Array<Address>]
+  readonly credentials: Credentials
+  readonly database: number
+  readonly masterName: string
+  readonly sentinelCredentials: Credentials
+  readonly tls: ConnectionOptions | undefined
+}
+
+export interface RedisOptions {
+  readonly url: Servers
+  /** How long a request waits for a reply. Then the process counts on its own until Redis replies again. */
+  readonly timeout: Duration.Duration
+  /** The name of the setting `url`, for the log. */
+  readonly urlName: string
+  /** The beginning of the names of Redis keys. */
+  readonly prefix: string
+}
 
 /** Placeholder name for the only master (single server or Sentinel), or for a cluster master that is not known yet. */
 export const unnamedServer = "Redis"
@@ -18,29 +41,32 @@ export class RedisClient extends Context.Service<RedisClient, {
   run(caller: Caller, command: Command): Promise<Reply>
   serverOf(caller: Caller): string
 }>()("petstore/RedisClient") {
-  static readonly layer = Layer.effect(
-    RedisClient,
-    Effect.gen(function*() {
-      const { client, errors, serverOf } = open(yield* Settings.redisUrl.config, yield* Settings.redisTimeoutMs.config)
-      let connecting: Promise<unknown> = Promise.resolve()
-      const connect = (): Promise<unknown> => connecting = client.connect()
-      const destroy = Effect.ignore(Effect.tryPromise(async () => client.destroy()))
-      const connected = Effect.ignore(Effect.tryPromise(() => connecting))
-      // `destroy` misses a connection that is still opening, so call it again when `connect` has settled.
-      yield* Effect.addFinalizer(() => Effect.timeoutOption(Effect.all([destroy, connected, destroy]), maxCloseTime))
-      return RedisClient.of({
-        onError(listener) {
-          for (const name of errors) client.on(name, (event) => listener(event instanceof Error ? event : event?.error))
-        },
-        connect: Effect.asVoid(Effect.tryPromise(connect)),
-        run: (caller, command) => client.runCommand(caller, command),
-        serverOf
+  static readonly layer = ({ prefix, timeout, url }: Omit<RedisOptions, "urlName">) =>
+    Layer.effect(
+      RedisClient,
+      Effect.gen(function*() {
+        const { client, errors, serverOf } = open(url, Duration.toMillis(timeout))
+        let connecting: Promise<unknown> = Promise.resolve()
+        const connect = (): Promise<unknown> => connecting = client.connect()
+        const destroy = Effect.ignore(Effect.tryPromise(async () => client.destroy()))
+        const connected = Effect.ignore(Effect.tryPromise(() => connecting))
+        // `destroy` misses a connection that is still opening, so call it again when `connect` has settled.
+        yield* Effect.addFinalizer(() => Effect.timeoutOption(Effect.all([destroy, connected, destroy]), maxCloseTime))
+        return RedisClient.of({
+          onError(listener) {
+            for (const name of errors) {
+              client.on(name, (event) => listener(event instanceof Error ? event : event?.error))
+            }
+          },
+          connect: Effect.asVoid(Effect.tryPromise(connect)),
+          run: (caller, command) => client.runCommand(`${prefix}${caller}`, isKey(caller), command),
+          serverOf: (caller) => serverOf(`${prefix}${caller}`)
+        })
       })
-    })
-  )
+    )
 }
 
-const optionsOf = ({ tls }: RedisUrl, { password, username }: RedisUrl["credentials"], timeoutMs: number) => ({
+const optionsOf = ({ tls }: Servers, { password, username }: Credentials, timeoutMs: number) => ({
   ...username !== undefined && { username },
   ...password !== undefined && { password: Redacted.value(password) },
   disableOfflineQueue: true,
@@ -58,7 +84,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: RedisUrl["credenti
   }
 })
 
-const open = (url: RedisUrl, timeoutMs: number) => {
+const open = (url: Servers, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
   // Turn off the library's timer per command. `RedisCircuitBreaker` checks all commands with one timer.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
@@ -86,7 +112,7 @@ const open = (url: RedisUrl, timeoutMs: number) => {
     const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
       client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
     client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))
-    const serverOf = (caller: Caller) => client.slots[slotOf(caller)]?.master.address ?? unnamedServer
+    const serverOf = (key: string) => client.slots[slotOf(key)]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
   }
   const [address] = url.addresses
@@ -96,4 +122,4 @@ const open = (url: RedisUrl, timeoutMs: number) => {
   return { client, errors: ["error"], serverOf: () => unnamedServer }
 }
 
-export const slotOf = (caller: Caller): number => calculateSlot.default(keyOf(caller))
+export const slotOf = (key: string): number => calculateSlot.default(key)

@@ -8,12 +8,14 @@
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
 import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
-import type { Limits } from "../api/Plans.ts"
 import { counter, startAtZero } from "../observability/MetricConstructors.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
-import { RedisClient } from "./RedisClient.ts"
+import { RedisClient, type RedisOptions } from "./RedisClient.ts"
+
+/** The states for an outage. Evicting one allows its key at most one more limit per window in this process, then. */
+const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
@@ -31,18 +33,18 @@ interface Call {
  */
 interface Batch {
   readonly caller: Caller
-  readonly limits: Limits
+  readonly limits: Policy.Limits
   readonly calls: Array<Call>
 }
 
 const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
 
-const make = Effect.gen(function*() {
+const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOptions) {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* makeStates
+  const callers = yield* makeStates({ maxKeys })
   yield* startAtZero([localDecisions])
-  const requests = yield* RedisCircuitBreaker.make
+  const requests = yield* RedisCircuitBreaker.make(options)
 
   const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
     let next = state
@@ -81,7 +83,7 @@ const make = Effect.gen(function*() {
     batches = new Map()
     for (const batch of sent.values()) send(batch)
   }
-  const add = (caller: Caller, limits: Limits, call: Call): void => {
+  const add = (caller: Caller, limits: Policy.Limits, call: Call): void => {
     const open = batches.get(caller)
     if (open !== undefined) {
       const { perDay, perMinute } = open.limits
@@ -94,7 +96,7 @@ const make = Effect.gen(function*() {
     if (batches.size === 0) setImmediate(flush)
     batches.set(caller, { caller, limits, calls: [call] })
   }
-  const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
+  const call = (verb: Call["verb"]) => (caller: Caller, limits: Policy.Limits) => {
     // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
     const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, { verb, resume }))
     return Effect.withFiber((fiber) =>
@@ -120,6 +122,7 @@ const make = Effect.gen(function*() {
   })
 })
 
-export const layerWithoutClient = Layer.effect(RateLimiter, make)
+export const layerWithoutClient = (options: RedisCircuitBreaker.BreakerOptions) =>
+  Layer.effect(RateLimiter, make(options))
 
-export const layer = Layer.provide(layerWithoutClient, RedisClient.layer)
+export const layer = (options: RedisOptions) => Layer.provide(layerWithoutClient(options), RedisClient.layer(options))

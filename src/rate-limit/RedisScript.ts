@@ -3,12 +3,7 @@
  * has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
-import * as Brand from "../api/Brand.ts"
-import type { Limits } from "../api/Plans.ts"
-import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
-import { type Caller, isKey } from "./RateLimiter.ts"
-
-export const keyOf = (caller: Caller): string => `${Brand.name}:limits:${caller}`
+import { bans, dayWindow, type Limits, minuteWindow, type State } from "./Policy.ts"
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
@@ -36,9 +31,9 @@ const readReply = (reply: unknown): Reply => {
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
-  parseCommand(parser: CommandParser, caller: Caller, command: Command) {
-    parser.pushKey(keyOf(caller))
-    parser.push(command.verb, isKey(caller) ? "1" : "0")
+  parseCommand(parser: CommandParser, key: string, isBannable: boolean, command: Command) {
+    parser.pushKey(key)
+    parser.push(command.verb, isBannable ? "1" : "0")
     if (command.verb === "charge") {
       const { limits, requests } = command
       parser.push(String(requests), String(limits.perMinute), String(limits.perDay))

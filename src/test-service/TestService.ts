@@ -140,7 +140,7 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
   const { verify } = yield* KeyVerifier
   const key = Effect.orDie(Effect.flatMap(Effect.isEffect(secret) ? secret : Effect.succeed(secret), verify))
-  const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
+  const charge = Effect.flatMap(key, ({ id, limits }) => Effect.orDie(limiter.charge(`key:${id}`, limits)))
   return TestService.of({
     insertPets: (...newPets) =>
       Effect.orDie(Effect.forEach(newPets, (newPet) => Effect.map(pets.create(newPet), ({ pet }) => pet))),
@@ -149,7 +149,7 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
       const { windows } = yield* limiter.peek(`key:${id}`, limits)
       const remaining = Math.min(...windows.map((window) => window.remaining))
       for (let i = 0; i < remaining; i++) yield* limiter.charge(`key:${id}`, limits)
-    }),
+    }).pipe(Effect.orDie),
     banKey: Effect.asVoid(Effect.repeat(charge, { until: ({ bannedUntil }) => bannedUntil !== undefined })),
     revokeKey: Effect.flatMap(key, ({ id }) => withoutInfoLogs(Effect.orDie(apiKeys.revoke(id)))),
     becomeUnavailable: Ref.set(isUnavailable, true),

@@ -27,10 +27,35 @@ describe("The key cache", () => {
       const { cache, seen } = yield* startLookup(300)
       yield* TestClock.adjust("300 millis")
       for (let ms = 0; ms < 10_000; ms += 20) {
-        assert.strictEqual(cache.peek("a")?.key.id, "key_a")
+        assert.strictEqual(cache.useCached("a")?.key.id, "key_a")
         yield* TestClock.adjust("20 millis")
       }
       assert.isAtMost(seen.queries, 21)
+    }))
+
+  it.effect("reads each of 100 keys in use once in 0.8 seconds, and soon all of them in few statements", () =>
+    Effect.gen(function*() {
+      const seen = { statements: 0, keys: 0 }
+      const cache = yield* KeyCache.make({
+        isInTransaction: () => false,
+        findByHashes: (hashes) => {
+          seen.statements++
+          seen.keys += hashes.length
+          return Effect.succeed(new Map(hashes.map((hash) => [hash, holder])))
+        }
+      })
+      // The first uses of the keys are spread over two seconds, so their first leases end at different times.
+      for (let ms = 0; ms < 12_000; ms += 20) {
+        for (let key = 0; key < Math.min(100, ms / 20); key++) {
+          if (cache.useCached(`${key}`) !== undefined) continue
+          assert.isBelow(ms, 2_100, "a request of a key in use waits")
+          yield* cache.get(`${key}`)
+        }
+        if (ms === 2_000) Object.assign(seen, { statements: 0, keys: 0 })
+        yield* TestClock.adjust("20 millis")
+      }
+      assert.isAtMost(seen.keys, 100 * 10 / 0.8)
+      assert.isAtMost(seen.statements, 60)
     }))
 
   it.effect("runs one statement at a time", () =>
@@ -46,7 +71,7 @@ describe("The key cache", () => {
       const { cache } = yield* startLookup(0)
       const get = (index: number) => cache.get(`${index}`)
       yield* Effect.forEach(Array.from({ length: 100_000 }).keys(), get, { concurrency: 1_000, discard: true })
-      assert.deepStrictEqual([cache.peek("a"), cache.peek("50000")?.key], [undefined, holder.key])
+      assert.deepStrictEqual([cache.useCached("a"), cache.useCached("50000")?.key], [undefined, holder.key])
     }))
 
   it.effect.each<readonly [title: string, latencies: ReadonlyArray<number>, end: string, cached: string]>([
@@ -60,7 +85,7 @@ describe("The key cache", () => {
       for (const [, ms, step] of cached.matchAll(/(\d+)(\S+)/g)) {
         yield* TestClock.setTime(Number(ms))
         if (step === "evict") yield* cache.evict("key_a")
-        else assert.strictEqual(cache.peek("a") === undefined ? "-" : "+", step, ms)
+        else assert.strictEqual(cache.useCached("a") === undefined ? "-" : "+", step, ms)
       }
       assert.strictEqual(lookup.pollUnsafe()?._tag, end)
     }))
@@ -147,7 +172,7 @@ const assertLaws = Effect.fnUntraced(function*({ isSlowOnly, lookups, steps }: S
     } else {
       const [startedMs, end] = [now(), {}]
       const get = Effect.suspend(() => {
-        const cached = cache.peek(each)
+        const cached = cache.useCached(each)
         return cached === undefined ? cache.get(each) : Effect.succeed(cached)
       })
       const fiber = yield* Effect.forkChild(get, { startImmediately: true })

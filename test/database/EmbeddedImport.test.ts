@@ -22,6 +22,7 @@ const rows = [
   `INSERT INTO api_key_secrets VALUES ('\\x00ff5c22', 'key_a', now(), true, NULL), ('\\x01', 'key_a', NULL, false, now())`,
   `INSERT INTO idempotency_keys VALUES ('key_a', 'k"\\', '\\xdeadbeef', 9223372036854775807, now())`,
   `INSERT INTO rate_limits VALUES ('key:key_a', '{"n": 1.50, "big": 12345678901234567890}', now())`,
+  `INSERT INTO key_limits VALUES ('key_a', -9007199254740991, 3, now(), now(), '{"day":{"used":1,"resetAt":2}}')`,
   `INSERT INTO audit_log (at, action, key_id, before) VALUES (now(), 'issue', 'key_a', '{"name": "\\u00e9"}')`,
   `INSERT INTO key_usage VALUES ('key_a', 60, now(), 9223372036854775807, 2, 3)`,
   `INSERT INTO key_usage_minutes
@@ -52,7 +53,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
       const result = yield* importWith(directory, url)
       const counts =
         "3849 pets, 1 idempotency_keys, 1 api_keys, 2 api_key_secrets, 1 rate_limits, 1 audit_log, 1 key_usage, " +
-        "1 key_usage_minutes, 1 key_usage_totals"
+        "1 key_usage_minutes, 1 key_usage_totals, 1 key_limits"
       assert.deepStrictEqual([result.stdout, result.code], [`Imported ${counts}.\n`, 0], result.stderr)
       assert.match(result.stderr, /^pets: copied 3849 of 3849, \d+ a second$/m)
       assert.deepStrictEqual(yield* query(contentOf), before)
@@ -64,7 +65,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
 
       yield* query((sql) =>
         sql`TRUNCATE pets, idempotency_keys, api_keys, rate_limits, audit_log, key_usage, key_usage_minutes,
-          key_usage_totals CASCADE`
+          key_usage_totals, key_limits CASCADE`
       )
       yield* query((sql) => sql`CREATE RULE lose AS ON INSERT TO audit_log DO INSTEAD NOTHING`)
       const lost = `Nothing was imported: found ${counts.replace("1 audit_log, ", "")} instead of ${counts}.`

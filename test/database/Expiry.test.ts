@@ -7,7 +7,7 @@ import { TestClock } from "effect/testing"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
+import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import { clientOn, databases, describeOnEach, noDatabase, random } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
@@ -24,6 +24,7 @@ const day = 86_400
 const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: string]> = [
   ["idempotency_keys", 0, "(owner, key, expires_at, request, pet_id) SELECT 'a', row, at, '', 1"],
   ["rate_limits", 0, "(caller, state, ends_at) SELECT row, '{}', at"],
+  ["key_limits", 0, "(key_id, process, seq, saved_at, state, ends_at) SELECT row, 1, 1, now(), '{}', at"],
   ["audit_log", 30 * day, "(key_id, at, action) SELECT row, at, 'issue'"],
   ["key_usage", 3_600, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 60, 1, 0, 0"],
   ["key_usage", 20 * day, "(key_id, starts_at, seconds, allowed, rejected, banned) SELECT row, at, 3600, 1, 0, 0"],
@@ -42,7 +43,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 ]
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, PersistentRateLimiter.layer).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
   Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))

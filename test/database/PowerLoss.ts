@@ -140,8 +140,8 @@ export const faultsIn = Effect.fnUntraced(function*(directory: string, marks: Re
       expect(entries === (isRevoked ? "issue revoke" : "issue"), `the audit log of ${id} has ${entries}`)
     }
     const limits = yield* sql<
-      { readonly caller: string; readonly state: unknown }
-    >`SELECT caller, state FROM rate_limits`
+      { readonly keyId: string; readonly state: string }
+    >`SELECT key_id AS "keyId", state FROM key_limits`
     for (const { id, kind, value } of marks) {
       const key = keys.find((row) => row.id === id)
       if (kind === "token") {
@@ -153,7 +153,7 @@ export const faultsIn = Effect.fnUntraced(function*(directory: string, marks: Re
       } else if (kind === "key") expect(key !== undefined, `key ${id} is lost`)
       else if (kind === "revoked") expect(key?.isRevoked === true, `the revocation of ${id} is lost`)
       else if (kind === "limits") {
-        const state = JSON.stringify(limits.find(({ caller }) => caller === `key:${id}`)?.state) ?? ""
+        const state = limits.find(({ keyId }) => keyId === id)?.state ?? ""
         expect(state.includes(`"day"`) && state.includes(`"ban"`), `the counts or the ban of ${id} are lost: ${state}`)
       }
     }

@@ -20,7 +20,7 @@ const redis = "petstore_rate_limit_redis_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
 const unavailable = { [requests(503)]: "0+11x20" }
 const ready = (one: string, other: string) => ({ [of("petstore_ready")]: one, [of("petstore_ready", "", "b")]: other })
-const failedTask = of("petstore_background_failures_total", `, task="delete_rate_limits"`)
+const failedTask = of("petstore_background_failures_total", `, task="delete_key_limits"`)
 const bans = of("petstore_rate_limit_bans_total", `, plan="free"`)
 const failedLogins = of("petstore_admin_authentication_failures_total", `, code="invalid_admin_token"`)
 const version = (name: string, instance: string) => of("petstore_build_info", `, version="${name}"`, instance)

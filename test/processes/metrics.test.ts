@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { newestVersion } from "../../src/database/Database.ts"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { issue, metricsOf, send, start, untilTrue } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
@@ -43,14 +44,17 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   ["petstore_rate_limit_write_duration_seconds_sum", 1e-5, 2],
   ["petstore_database_connections", 1, 7],
   ["petstore_database_max_connections", 7],
-  [`petstore_background_failures_total{task="write_rate_limits"}`, 0],
+  [`petstore_background_failures_total{task="write_key_limits"}`, 0],
   [`petstore_api_key_rejections_total{reason="malformed"}`, 1],
   [`petstore_api_key_rejections_total{reason="unknown"}`, 0],
   [`petstore_admin_authentication_failures_total{code="invalid_admin_token"}`, 1],
   [`petstore_admin_authentication_failures_total{code="missing_admin_token"}`, 1],
   ["petstore_log_lines_dropped_total", 0],
   ["petstore_ready", 1],
-  [`petstore_build_info{node="${process.version}",revision="79d1fb3",schema_version="2",version="1.0.0"}`, 1],
+  [
+    `petstore_build_info{node="${process.version}",revision="79d1fb3",schema_version="${newestVersion}",version="1.0.0"}`,
+    1
+  ],
   ["process_cpu_seconds_total", 0.1, 60],
   ["process_start_time_seconds", now, now + 600],
   ["process_resident_memory_bytes", 80e6, 4e9],

@@ -138,16 +138,16 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(lockedTitle, () =>
     const service = yield* start({ DATABASE_URL })
     const { key } = yield* issue(service)
     const hold = (sql: SqlClient.SqlClient) =>
-      sql.withTransaction(Effect.andThen(sql`LOCK TABLE rate_limits, key_usage`, Effect.never))
+      sql.withTransaction(Effect.andThen(sql`LOCK TABLE key_limits, key_usage IN EXCLUSIVE MODE`, Effect.never))
     const locking = yield* Effect.forkScoped(queryOn(DATABASE_URL)(hold))
     const locks = queryOn(DATABASE_URL)((sql) =>
-      sql`SELECT FROM pg_locks WHERE relation = 'rate_limits'::regclass AND mode = 'AccessExclusiveLock' AND granted`
+      sql`SELECT FROM pg_locks WHERE relation = 'key_limits'::regclass AND mode = 'ExclusiveLock' AND granted`
     )
     yield* untilTrue(Effect.map(locks, ({ length }) => length > 0), "the tables are locked")
     yield* send(`${service.address}/v1/pets`, key)
     assert.strictEqual(yield* stop(service, "SIGTERM"), 1)
     assert.isUndefined(locking.pollUnsafe())
-    assert.match(service.stderr(), /1 values for the table rate_limits are lost/)
+    assert.match(service.stderr(), /1 values for the table key_limits are lost/)
     assert.match(service.stderr(), /1 values for the table key_usage are lost/)
   }))
 

@@ -1,6 +1,7 @@
 /** Limiters on Redis, each as a process of its own has it. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Metric } from "effect"
+import { redisOptions } from "../../src/config/RedisSettings.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
@@ -9,12 +10,12 @@ import { untilTrue } from "../support/Process.ts"
 export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT_MS = "250") {
   const registry = new Map()
   const log: Array<string> = []
-  const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layer)).pipe(
+  const env = ConfigProvider.fromUnknown({ REDIS_URL, REDIS_TIMEOUT_MS })
+  const options = yield* Effect.provideService(redisOptions, ConfigProvider.ConfigProvider, env)
+  const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layer(options))).pipe(
     Effect.provideService(Metric.MetricRegistry, registry),
-    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown({ REDIS_URL, REDIS_TIMEOUT_MS })),
     Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))])),
-    Effect.map(Context.get(RateLimiter)),
-    Effect.orDie
+    Effect.map(Context.get(RateLimiter))
   )
   return {
     ...limiter,
@@ -24,7 +25,7 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string, REDIS_TIMEOUT
       return counter?.type === "Counter" ? Number(counter.state.count) : 0
     }).pipe(Effect.provideService(Metric.MetricRegistry, registry))
   }
-})
+}, Effect.orDie)
 
 export const clientOf = (
   run: RedisClient["Service"]["run"],

@@ -1,22 +1,29 @@
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
+import { Context, Duration, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import * as PersistentRateLimiter from "../../src/rate-limit/PersistentRateLimiter.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { type Caller, makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import { databases, describeOnEach } from "../support/Databases.ts"
+import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
+import { databases, describeOnEach, random } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
+const options = { timeout: Duration.millis(250), urlName: "REDIS_URL" }
+
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_TIMEOUT_MS: "500" }))
-  const limiters = Layer.build(Layer.fresh(Layer.provide(RedisRateLimiter.layerWithoutClient, config)))
+  const limiters = Layer.build(
+    Layer.fresh(RedisRateLimiter.layerWithoutClient({ ...options, timeout: Duration.millis(500) }))
+  )
   return Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, Limiters.clientOf(run))
 }
 
@@ -94,7 +101,7 @@ it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys"
 
 it.effect("RateLimiter in memory keeps counts until their windows end, and a ban for an hour after its end", () =>
   Effect.gen(function*() {
-    const { get, set } = yield* makeStates
+    const { get, set } = yield* makeStates({ maxKeys: Infinity })
     set("address:a", { minute: { used: 1, resetAt: 60_000 }, day: { used: 1, resetAt: 86_400_000 } })
     set("key:b", { ban: { seconds: 60, until: 60_000 } })
     const kept: Array<ReadonlyArray<string>> = []
@@ -143,7 +150,9 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
 it.effect("A start waits for Redis for at most a second", () =>
   Effect.gen(function*() {
     const client = Limiters.clientOf(() => new Promise(() => {}), Effect.never)
-    const starting = yield* Effect.forkChild(Effect.provideService(RedisCircuitBreaker.make, RedisClient, client))
+    const starting = yield* Effect.forkChild(
+      Effect.provideService(RedisCircuitBreaker.make(options), RedisClient, client)
+    )
     yield* TestClock.adjust("1 second")
     assert.isDefined(starting.pollUnsafe())
   }))
@@ -151,7 +160,7 @@ it.effect("A start waits for Redis for at most a second", () =>
 it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>
   Effect.gen(function*() {
     const log: Array<string> = []
-    const { send } = yield* RedisCircuitBreaker.make.pipe(
+    const { send } = yield* RedisCircuitBreaker.make(options).pipe(
       Effect.provideService(RedisClient, Limiters.clientOf(() => Promise.resolve({ now: 0, state: {} }))),
       Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
     )
@@ -177,25 +186,34 @@ it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its r
     assert.deepStrictEqual(names, ["request", "RateLimiter.charge"])
   }))
 
+it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =>
+  Effect.gen(function*() {
+    const { get, set } = yield* makeStates({ maxKeys: 100_000 })
+    const state = { day: { used: 1, resetAt: 86_400_000 } }
+    for (let i = 0; i <= 100_000; i++) set(`key:${i}`, state)
+    assert.deepStrictEqual([get("key:0"), get("key:100000")], [{}, state])
+  }))
+
 describeOnEach(databases, "RateLimiter", (it) => {
-  const newProcess = Effect.map(Layer.build(Layer.fresh(PersistentRateLimiter.layer)), Context.get(RateLimiter))
+  const newProcess = Effect.map(Layer.build(Layer.fresh(SavedStates.layer)), Context.get(RateLimiter))
   const limits = { perMinute: 3, perDay: 100 }
+  const savedKeys = Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly keyId: string }>`SELECT key_id AS "keyId" FROM key_limits ORDER BY key_id`
+    return rows.map(({ keyId }) => keyId)
+  })
 
   it.effect("restores counts and bans unchanged half a second after they changed, even if the process is killed", () =>
     Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
       const killed = yield* newProcess
-      // The first write, of nothing, is at the start.
-      yield* TestClock.adjust("1 second")
       yield* killed.charge("address:192.0.2.1", limits)
       yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
       yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
       yield* TestClock.adjust("500 millis")
-      const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
-      yield* untilTrue(Effect.map(saved, ({ length }) => length > 0), "the counts are saved")
-      assert.deepStrictEqual((yield* saved).map(({ caller }) => caller), ["key:banned", "key:counted"])
+      yield* untilTrue(Effect.map(savedKeys, ({ length }) => length > 0), "the counts are saved")
+      assert.deepStrictEqual(yield* savedKeys, ["banned", "counted"])
       const both = ({ peek }: RateLimiter["Service"]) =>
-        Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
+        Effect.all([peek("key:counted", limits), peek("key:banned", limits)], { concurrency: "unbounded" })
       const restored = yield* both(yield* newProcess)
       assert.deepStrictEqual(restored, yield* both(killed))
       assert.isDefined(restored[1].bannedUntil)
@@ -207,15 +225,115 @@ describeOnEach(databases, "RateLimiter", (it) => {
       yield* Effect.scoped(Effect.gen(function*() {
         const limiter = yield* newProcess
         yield* Effect.replicateEffect(limiter.charge("key:lifted", limits), 7)
-        yield* sql`ALTER TABLE rate_limits RENAME TO gone`
+        yield* limiter.peek("key:outage", limits)
+        yield* sql`ALTER TABLE key_limits RENAME TO gone`
         yield* TestClock.adjust("1 second")
         yield* limiter.unban("key:lifted")
         yield* Effect.replicateEffect(limiter.charge("key:outage", limits), 3)
         assert.isFalse((yield* limiter.charge("key:outage", limits)).allowed)
-        yield* sql`ALTER TABLE gone RENAME TO rate_limits`
+        yield* sql`ALTER TABLE gone RENAME TO key_limits`
       }))
       const limiter = yield* newProcess
       assert.isFalse((yield* limiter.peek("key:outage", limits)).allowed)
       assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
+    }))
+
+  /** Saved states leave memory after two minutes without use. */
+  const evictAll = TestClock.adjust("2 minutes")
+  const allowedOf = (limiter: RateLimiter["Service"], caller: Caller, times: number) =>
+    Effect.map(
+      Effect.replicateEffect(limiter.charge(caller, { perMinute: 100, perDay: 4 }), times),
+      (decisions) => decisions.filter(({ allowed }) => allowed).length
+    )
+  const save = (caller: string, rows: number) =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* TestClock.adjust("500 millis")
+      const count = sql`SELECT FROM key_limits WHERE key_id = ${caller}`
+      yield* untilTrue(Effect.map(count, ({ length }) => length === rows), `${rows} rows of ${caller}`)
+    })
+
+  it.effect("counts on after a state left memory, from the row of its own process, not from a newer one", () =>
+    Effect.gen(function*() {
+      const first = yield* newProcess
+      assert.strictEqual(yield* allowedOf(first, "key:own", 3), 3)
+      yield* save("own", 1)
+      const second = yield* newProcess
+      assert.strictEqual(yield* allowedOf(second, "key:own", 3), 1)
+      yield* save("own", 2)
+      // The other process saves less, and later: its ban was lifted, or its clock is behind.
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`UPDATE key_limits SET saved_at = saved_at + interval '1 hour', state = '{}'
+        WHERE key_id = 'own' AND seq = (SELECT max(seq) FROM key_limits WHERE key_id = 'own')
+          AND saved_at = (SELECT max(saved_at) FROM key_limits WHERE key_id = 'own')`
+      yield* evictAll
+      assert.strictEqual(yield* allowedOf(first, "key:own", 3), 1)
+    }))
+
+  it.effect("a new process continues the last saved state of the others, also of the previous version", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const state = (used: number) => JSON.stringify({ day: { used, resetAt: 80_000_000 } })
+      yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state) VALUES
+        ('passed', 0, 0, now(), now(), ${state(1)}),
+        ('passed', 7, 1, now() + interval '1 second', now(), ${state(2)}),
+        ('passed', 8, 9, now() - interval '1 second', now(), ${state(3)})`
+      yield* sql`INSERT INTO rate_limits (caller, ends_at, state)
+        VALUES ('key:migrated', now() + interval '1 day', ${state(3)}::text::jsonb), ('key:ended', now(), '{}')`
+      yield* sql.unsafe(keyLimits.find((statement) => statement.includes("FROM rate_limits")) ?? assert.fail())
+      assert.notInclude(yield* savedKeys, "ended")
+      const limiter = yield* newProcess
+      assert.strictEqual(yield* allowedOf(limiter, "key:passed", 5), 2)
+      assert.strictEqual(yield* allowedOf(limiter, "key:migrated", 5), 1)
+      assert.strictEqual(yield* allowedOf(limiter, "key:new", 5), 4)
+    }))
+
+  it.effect("a save that commits late restores no older state", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const limiter = yield* newProcess
+      yield* allowedOf(limiter, "key:late", 3)
+      yield* save("late", 1)
+      // A later save has committed before this one.
+      const newer = JSON.stringify({ day: { used: 4, resetAt: 80_000_000 } })
+      yield* sql`UPDATE key_limits SET seq = 1000, state = ${newer} WHERE key_id = 'late'`
+      yield* allowedOf(limiter, "key:late", 1)
+      yield* allowedOf(limiter, "key:marker", 1)
+      yield* save("marker", 1)
+      const [row] = yield* sql<{ readonly state: string }>`SELECT state FROM key_limits WHERE key_id = 'late'`
+      assert.strictEqual(row?.state, newer)
+    }))
+
+  it.effect("the lookup of a key brings its state, so that its charge needs no further statement", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const keys = Layer.merge(SqlApiKeys.layer, SavedStates.layer).pipe(
+        Layer.provide([SavedStates.layerLookups, random])
+      )
+      const service = yield* Layer.build(Layer.fresh(keys))
+      const issued = yield* Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })
+      const caller: Caller = `key:${issued.id}`
+      yield* allowedOf(yield* newProcess, caller, 3)
+      yield* save(issued.id, 1)
+      assert.strictEqual((yield* Context.get(service, KeyVerifier).verify(issued.key)).id, issued.id)
+      yield* sql`ALTER TABLE key_limits RENAME TO gone`
+      const charging = allowedOf(Context.get(service, RateLimiter), caller, 2)
+      assert.strictEqual(yield* Effect.ensuring(charging, Effect.orDie(sql`ALTER TABLE gone RENAME TO key_limits`)), 1)
+    }))
+
+  it.effect("a key whose state is not in memory and cannot be loaded is not charged, and fails with 503", () =>
+    Effect.gen(function*() {
+      const limiter = yield* newProcess
+      yield* allowedOf(limiter, "key:present", 1)
+      const sql = yield* SqlClient.SqlClient
+      const locked = Effect.gen(function*() {
+        yield* sql`LOCK TABLE key_limits`
+        const charge = yield* Effect.forkChild(Effect.flip(limiter.charge("key:absent", limits)))
+        yield* allowedOf(limiter, "key:present", 1)
+        const hasEnded = Effect.map(TestClock.adjust("100 millis"), () => charge.pollUnsafe() !== undefined)
+        yield* untilTrue(hasEnded, "a 503")
+        return yield* Fiber.join(charge)
+      })
+      assert.strictEqual((yield* sql.withTransaction(locked)).status, 503)
     }))
 })

@@ -1,6 +1,6 @@
 /** The laws at the head of `RedisCircuitBreaker.ts` and `RedisRateLimiter.ts`, on clients that behave in any way. */
 import { assert, it } from "@effect/vitest"
-import { Cause, Context, Effect, Exit, Fiber, Layer, Logger, Scope } from "effect"
+import { Cause, Context, Duration, Effect, Exit, Fiber, Layer, Logger, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { ErrorReply } from "redis"
@@ -14,6 +14,7 @@ import { clientOf } from "./Limiters.ts"
 
 /** The default of `REDIS_TIMEOUT_MS`. */
 const timeoutMs = 250
+const options = { timeout: Duration.millis(timeoutMs), urlName: "REDIS_URL" }
 const stepMs = 5
 
 const kinds = ["reply", "reply", "reply", "closed", "OOM", "ERR", "throws", "never"] as const
@@ -150,10 +151,12 @@ it("The circuit breaker ends each command once and in time, for any order of rep
             }
           })
           const scope = yield* Scope.make()
-          const making = yield* Effect.forkChild(RedisCircuitBreaker.make.pipe(
-            Effect.provideService(RedisClient, client),
-            Scope.provide(scope)
-          ))
+          const making = yield* Effect.forkChild(
+            RedisCircuitBreaker.make(options).pipe(
+              Effect.provideService(RedisClient, client),
+              Scope.provide(scope)
+            )
+          )
           yield* world.advance(20)
           const breaker = yield* Fiber.join(making)
           assert.isTrue(breaker.isUp())
@@ -253,7 +256,7 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
               }
               : reply, () => {})
         })
-        const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient))
+        const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient(options)))
         const making = yield* Effect.forkChild(Effect.provideService(limiters, RedisClient, client))
         yield* world.advance(20)
         const limiter = Context.get(yield* Fiber.join(making), RateLimiter)

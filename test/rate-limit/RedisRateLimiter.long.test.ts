@@ -278,10 +278,12 @@ it.live.skipIf(!Redis.isInstalled)(sentinelTitle, () =>
 
 const Cluster = Context.Service<Effect.Success<typeof runCluster>>("test/rate-limit/Cluster")
 
+const slotOfCaller = (caller: Caller) => slotOf(`petstore:limits:${caller}`)
+
 /** So many callers of each master that a cluster starts with. */
 const callersOfMasters = (name: string, perMaster: number) => {
   const all = callersNamed(name, 100 * perMaster)
-  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOf(caller) / 5461))
+  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOfCaller(caller) / 5461))
   return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
 }
 
@@ -303,7 +305,7 @@ describe.skipIf(!Redis.isInstalled)("RateLimiter on a Redis cluster", () => {
         const limiters = yield* twoLimiters
         const [callers = []] = callersOfMasters("moved", 10)
         const moveSlots = Effect.gen(function*() {
-          for (const slot of new Set(callers.map((caller) => String(slotOf(caller))))) {
+          for (const slot of new Set(callers.map((caller) => String(slotOfCaller(caller))))) {
             yield* Redis.command(to.port, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id)
             yield* Redis.command(from.port, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
             const keys = (yield* Redis.command(from.port, "CLUSTER", "GETKEYSINSLOT", slot, "100")).split("\n")

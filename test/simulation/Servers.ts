@@ -9,8 +9,8 @@ import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { Pet, PetStatus } from "../../src/api/Pets.ts"
 import type * as Policy from "../../src/rate-limit/Policy.ts"
-import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
-import { type Command, keyOf, type Reply, runCommand } from "../../src/rate-limit/RedisScript.ts"
+import { type Caller, isKey } from "../../src/rate-limit/RateLimiter.ts"
+import { type Command, type Reply, runCommand } from "../../src/rate-limit/RedisScript.ts"
 import { clientOf } from "../rate-limit/Limiters.ts"
 import { makeNetwork, type Process, startOfTime, type World } from "./World.ts"
 
@@ -36,7 +36,7 @@ const run: (...args: ReadonlyArray<unknown>) => string = lua.global.get("run")
 const runScript = (time: number, stored: string | undefined, caller: Caller, command: Command) => {
   const args: Array<unknown> = []
   const parser = { pushKey: () => {}, push: (...more: ReadonlyArray<unknown>) => args.push(...more) }
-  runCommand.parseCommand(parser as unknown as CommandParser, caller, command)
+  runCommand.parseCommand(parser as unknown as CommandParser, caller, isKey(caller), command)
   const [reply, value = ""] = run(Math.floor(time), stored, ...args).split(";")
   return { reply: runCommand.transformReply(reply?.split(" ")), value: value === "" ? undefined : value }
 }
@@ -58,7 +58,7 @@ export const makeRedis = (world: World) => {
     clientOf: (process: Process) =>
       clientOf((caller, command) => {
         const serve = (sendReply: (reply: Reply) => void): void => {
-          const [key, now, { lives }] = [keyOf(caller), startOfTime + world.now + state.clockOffset, state]
+          const [key, now, { lives }] = [caller, startOfTime + world.now + state.clockOffset, state]
           const { reply, value } = runScript(now, values.get(key), caller, command)
           if (value !== undefined) {
             values.set(key, value)

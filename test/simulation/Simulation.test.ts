@@ -3,7 +3,20 @@
  * `SEEDS=1000000 npm run simulate` runs more seeds, `SEED=7 npm run simulate` one.
  */
 import { assert, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, Context, Effect, Exit, Layer, Logger, Random, Redacted, Scope } from "effect"
+import {
+  Cause,
+  Clock,
+  ConfigProvider,
+  Context,
+  Duration,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  Random,
+  Redacted,
+  Scope
+} from "effect"
 import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { isDeepStrictEqual } from "node:util"
@@ -70,7 +83,9 @@ const simulate = async (seed: number) => {
     })
   }
   const start = Effect.fnUntraced(function*(process: Process) {
-    const limiters = Layer.fresh(RedisRateLimiter.layerWithoutClient)
+    const limiters = Layer.fresh(
+      RedisRateLimiter.layerWithoutClient({ timeout: Duration.millis(redisWait), urlName: "REDIS_URL" })
+    )
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
     const store = {
       recordUses: () => Effect.void,

@@ -1,0 +1,110 @@
+/** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
+import { Clock, Context, Duration, Effect, Layer, Random, Result, Schema } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
+import * as Expiry from "../database/Expiry.ts"
+import * as Outage from "../database/Outage.ts"
+import * as Rows from "../database/Rows.ts"
+import { histogramOfSeconds } from "../observability/MetricConstructors.ts"
+import * as KeyStates from "./KeyStates.ts"
+import * as Policy from "./Policy.ts"
+import { type Caller, isKey, make, makeStates, RateLimiter } from "./RateLimiter.ts"
+
+const writes = histogramOfSeconds("rate_limit_write_duration", "Duration of writes of request counts to the database.")
+
+const StateText = Schema.fromJsonString(Policy.State)
+const Row = Schema.Struct({ keyId: Schema.String, state: StateText })
+const decodeState = Schema.decodeUnknownResult(StateText)
+
+const prefix = "key:"
+const callerOf = (keyId: string): Caller => `${prefix}${keyId}`
+
+/** Lets a statement that looks up keys bring their states, so that a charge need not load them. */
+export interface StateLookup {
+  /** The stored state of the key whose id is `keyId` as a text, or null. */
+  readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
+  /** Takes states from the rows of a statement that began at a monotonic time, outside of a transaction. */
+  readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
+}
+
+/**
+ * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
+ * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
+ */
+export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
+  "petstore/rate-limit/StateLookups",
+  { defaultValue: () => undefined }
+)
+
+export const layerLookups = Layer.sync(StateLookups, () => ({ current: undefined }))
+
+const makeLimiter = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  // A start is a new process, which continues the last saved state of another one.
+  const process = sql`${String(yield* Random.nextInt)}::text::bigint`
+  const ownElseLastSaved = sql`process = ${process} DESC, saved_at DESC`
+
+  const keyStates = yield* KeyStates.make({
+    table: "key_limits",
+    load: (callers) => {
+      const keyIds = JSON.stringify(callers.map((caller) => caller.slice(prefix.length)))
+      const rows = sql`
+        SELECT DISTINCT ON (key_id) key_id AS "keyId", state FROM key_limits
+        WHERE key_id IN (SELECT jsonb_array_elements_text(${keyIds}::text::jsonb))
+        ORDER BY key_id, ${ownElseLastSaved}`
+      return Rows.decode("key_limits", Row, rows).pipe(
+        Effect.map((found) => new Map(found.map(({ keyId, state }) => [callerOf(keyId), state]))),
+        Outage.toServiceUnavailable
+      )
+    },
+    // A process writes only its own rows, and `seq` ascends. So a statement that commits late restores no older state.
+    save: (states, seq) => {
+      const rows = Array.from(states, ([caller, state]) => ({
+        key_id: caller.slice(prefix.length),
+        state: JSON.stringify(state),
+        ends_at: Policy.endOf(state)
+      }))
+      return sql`
+        INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state)
+        SELECT key_id, ${process}, ${String(seq)}::text::bigint, now(), to_timestamp(ends_at / 1000), state
+        FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (key_id text, state text, ends_at float8)
+        ON CONFLICT (key_id, process) DO UPDATE SET
+          seq = excluded.seq, saved_at = excluded.saved_at, ends_at = excluded.ends_at, state = excluded.state
+        WHERE key_limits.seq < excluded.seq
+      `.pipe(Effect.asVoid, Effect.trackDuration(writes, Duration.toSeconds))
+    }
+  })
+  yield* Expiry.deleteExpired({ table: "key_limits", key: ["key_id", "process"], column: "ends_at" })
+  // Processes of schema version 3 write to this table.
+  yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
+
+  const addresses = yield* makeStates({ maxKeys: 0 })
+  const limiter = make({
+    find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
+    load: keyStates.load,
+    checkChange: (caller) => isKey(caller) ? keyStates.whyUnchangeable(caller) : undefined,
+    set: (caller, state, before) => {
+      if (!isKey(caller)) addresses.set(caller, state)
+      else if (state !== before) keyStates.change(caller, state)
+    }
+  }, yield* Clock.Clock)
+
+  const lookups = yield* StateLookups
+  const current: StateLookup = {
+    stateOf: (keyId) =>
+      sql`(SELECT state FROM key_limits WHERE key_id = ${keyId} ORDER BY ${ownElseLastSaved} LIMIT 1)`,
+    add: (rows, startedAt) => {
+      for (const { id, state } of rows) {
+        const caller = callerOf(id)
+        // A key in use keeps its state: do not decode another copy of it.
+        if (keyStates.find(caller) !== undefined) continue
+        const decoded = state === null ? Result.succeed(undefined) : decodeState(state)
+        // An invalid state fails the charge that loads it.
+        if (Result.isSuccess(decoded)) keyStates.addLoaded(caller, decoded.success, startedAt)
+      }
+    }
+  }
+  if (lookups !== undefined) lookups.current = current
+  return limiter
+})
+
+export const layer = Layer.effect(RateLimiter, makeLimiter)
