@@ -44,6 +44,9 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
+/** The resources. Each group has its endpoints. */
+const groups = [PetsGroup] as const
+
 /**
  * The API under `/v1`. Middleware runs in this order: authentication, rate limit, body, concurrency limit, validation,
  * and `Sunset` if deprecated. It is added in reverse, an endpoint's own before its group's. Endpoints with a body add
@@ -70,7 +73,8 @@ export class PetstoreApi extends HttpApi.make(name)
         bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
       },
       headersOf: (status, { operationId }) => {
-        const endpoint = Object.values(PetsGroup.endpoints).find(({ identifier }) => identifier === operationId)
+        const endpoint = groups.flatMap(({ endpoints }) => Object.values(endpoints))
+          .find(({ identifier }) => identifier === operationId)
         return headersOf(status, endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation))
       }
     })
