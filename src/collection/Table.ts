@@ -17,7 +17,11 @@ export interface Column<Value> {
 /** Has one column for each field. A missing column, another type or another optionality does not compile. */
 export type Columns<New> = { readonly [Field in keyof New]-?: Column<New[Field]> }
 
-export type Item<New> = { readonly id: bigint } & New
+/** A stored item. */
+export type Item<New> = {
+  /** The identifier, which the database assigns in ascending order. */
+  readonly id: bigint
+} & New
 
 /** The values that a list filters by. */
 export type Filters<New, Filter extends keyof New> = { readonly [Field in Filter]?: New[Field] | undefined }
@@ -98,10 +102,13 @@ export const makeCodec = <New extends object, Filter extends keyof New, Reused>(
   }
 
   /** Returns the JSON of each field that is not absent. */
-  const write = (item: New): Readonly<Record<string, Schema.Json>> =>
-    Object.fromEntries(
-      fields.flatMap((field) => item[field] === undefined ? [] : [[field, columns[field].write(item[field])]])
-    )
+  const write = (item: New): Readonly<Record<string, Schema.Json>> => {
+    const written: Record<string, Schema.Json> = {}
+    for (const field of fields) {
+      if (item[field] !== undefined) written[field] = columns[field].write(item[field])
+    }
+    return written
+  }
 
   const toText = canonicalText ??
     ((written: Readonly<Record<string, Schema.Json>>) =>
