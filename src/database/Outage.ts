@@ -9,7 +9,7 @@
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describeCause } from "../observability/LogReferences.ts"
+import { describeCause } from "../observability/DescribeCause.ts"
 import * as Deadline from "./Deadline.ts"
 import { databaseSilent } from "./Deadline.ts"
 

@@ -44,7 +44,7 @@ const describeError = ({ code, message, status }: ApiError): { error: string; fi
 
 export const recordRequest = (
   { method, url }: Pick<RequestHead, "method" | "url">,
-  { endpoint, error, keyId = "none", rejection, requestId, startedAtNs, traceId }: RequestContext,
+  { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
@@ -64,7 +64,7 @@ export const recordRequest = (
       ...error && describeError(error),
       durationMs,
       keyId,
-      ...rejection,
+      ...rejectedKey,
       requestId,
       ...traceId !== undefined && { traceId }
     }

@@ -40,19 +40,19 @@ export const layer = Layer.effect(
         (services: Context.Context<HttpServerRequest.HttpServerRequest>): Authorized => {
           const request = Context.get(services, HttpServerRequest.HttpServerRequest)
           const context = Context.get(services, RequestContext)
-          context.endpoint = endpoint
+          context.routed(endpoint)
           const secret = bearerOf(request)
           if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
           return Effect.matchEffect(verify(Redacted.make(secret)), {
             onSuccess: (key) => {
-              context.keyId = key.id
+              context.authenticated(key.id)
               return Effect.provideService(httpEffect, CurrentKey, key)
             },
             onFailure: (failure): Effect.Effect<never, Rejection> => {
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
-              const { keyId = "none", reason: rejection } = failure
-              context.rejection = { keyId, rejection, address: clientAddress(request) }
-              const message = rejection === "malformed" ? confusionOf(secret, "API key") : undefined
+              const { keyId = "none", reason } = failure
+              context.rejected({ keyId, rejection: reason, address: clientAddress(request) })
+              const message = reason === "malformed" ? confusionOf(secret, "API key") : undefined
               return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))
             }
           })

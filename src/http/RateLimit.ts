@@ -41,7 +41,7 @@ export const layer = Layer.effect(
         const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
         const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
           countDecision(decision, key.plan, services)
-          context.keyDecision = decision
+          context.charged(decision)
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
           const rejection = Effect.fail(rejectionOf(decision, "key"))

@@ -1,27 +1,62 @@
+/** The state of a request. It changes only by the transitions below, each of which one file calls. */
 import { Context, Effect } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-export interface RequestContext {
+/** Details of a rejected API key, only for the access log. */
+type RejectedKey = Readonly<Record<"keyId" | "rejection" | "address", string>>
+
+class RequestState {
   readonly requestId: string
   readonly startedAtNs: bigint
-  traceId?: string
-  endpoint?: HttpApiEndpoint.Top
-  keyId?: string
-  /** Details of a rejected API key, only for the access log. */
-  rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
-  /** Set once the request counts against the API key. If unset, `ApiPort.ts` counts it against the address. */
-  keyDecision?: Decision
-  error?: ApiError
+  readonly traceId: string | undefined
+  endpoint: HttpApiEndpoint.Top | undefined
+  keyId: string | undefined
+  rejectedKey: RejectedKey | undefined
+  /** The decision on the API key. While unset, the request counts against its address. */
+  keyDecision: Decision | undefined
+  error: ApiError | undefined
+
+  constructor(requestId: string, startedAtNs: bigint, traceId: string | undefined) {
+    this.requestId = requestId
+    this.startedAtNs = startedAtNs
+    this.traceId = traceId
+  }
+
+  /** The request has reached the middleware of `endpoint`. */
+  routed(endpoint: HttpApiEndpoint.Top): void {
+    this.endpoint = endpoint
+  }
+
+  authenticated(keyId: string): void {
+    this.keyId = keyId
+  }
+
+  rejected(key: RejectedKey): void {
+    this.rejectedKey = key
+  }
+
+  /** The request counts against its API key, also if that does not allow it. */
+  charged(decision: Decision): void {
+    this.keyDecision = decision
+  }
+
+  /** The response is that of `error`. A later failure replaces an earlier one. */
+  failed(error: ApiError): void {
+    this.error = error
+  }
 }
 
-export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
+export interface RequestContext extends Readonly<RequestState> {}
+
+/** `sentId` is the `X-Request-Id` of the request. */
+export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, traceId?: string): RequestContext => {
   // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
-  requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId)) ? sentId : crypto.randomUUID(),
-  startedAtNs
-})
+  const isUsable = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
+  return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, traceId)
+}
 
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
@@ -29,5 +64,5 @@ export const RequestContext = Context.Reference<RequestContext>("petstore/http/R
 
 export const recordError = (error: unknown) =>
   Effect.map(RequestContext, (context) => {
-    if (isApiError(error)) context.error = error
+    if (isApiError(error)) context.failed(error)
   })
