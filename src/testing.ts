@@ -19,7 +19,8 @@ import { Faults, layerFaultyClient, layerFaultyPets } from "./test-service/TestS
 import { makeTestService, type SentRequest, TestService, withoutInfoLogs } from "./test-service/TestService.ts"
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
-export type { Idempotency, Page, Selection } from "./pets/PetRepository.ts"
+export type { Created, Idempotency, Page, Range } from "./collection/Collection.ts"
+export type { Filters, Item } from "./collection/Table.ts"
 export type { Decision, Window } from "./rate-limit/Policy.ts"
 export type { Caller, Counting } from "./rate-limit/RateLimiter.ts"
 

@@ -12,8 +12,8 @@
  * 5. Within a transaction, `get` reads in it, and caches nothing.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
-import { evictOldest } from "../collections/evictOldest.ts"
 import * as Batcher from "../database/Batcher.ts"
+import { evictOldest } from "../eviction/evictOldest.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** The maximum age of a result when a request begins: under a second, so that changes take effect within a second. */

@@ -38,6 +38,9 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
+/** The resources. Each group has its endpoints. */
+const groups = [PetsGroup] as const
+
 /** The API under `/v1`. The authentication and the limits of a group run before the middleware of its endpoints. */
 export class PetstoreApi extends HttpApi.make(name)
   .add(PetsGroup.annotate(IgnoresUnknownNames, true).pipe(inOrder(Auth, RateLimit)))
@@ -57,7 +60,8 @@ export class PetstoreApi extends HttpApi.make(name)
         bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
       },
       headersOf: (status, { operationId }) => {
-        const endpoint = Object.values(PetsGroup.endpoints).find(({ identifier }) => identifier === operationId)
+        const endpoint = groups.flatMap(({ endpoints }) => Object.values(endpoints))
+          .find(({ identifier }) => identifier === operationId)
         return headersOf(status, endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation))
       }
     })

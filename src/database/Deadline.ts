@@ -11,6 +11,9 @@
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
+/** The failure of a call during an outage of the database. */
+export type Unavailable = ServiceUnavailable
+
 export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
 
 export const callTimeout = Duration.seconds(3)

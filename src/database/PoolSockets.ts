@@ -20,7 +20,7 @@ export const tickMs = 100
 
 interface Watched {
   bytesRead: number
-  /** The time of the last tick before these bytes were read. Before the first byte: of the last tick before the opening. */
+  /** The time of the last tick before these bytes were read, or, before the first byte, before the opening. */
   heardAtMs: number
 }
 

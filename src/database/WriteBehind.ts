@@ -16,7 +16,7 @@
  * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
  */
 import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
-import { evictOldest } from "../collections/evictOldest.ts"
+import { evictOldest } from "../eviction/evictOldest.ts"
 import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as Deadline from "./Deadline.ts"
 

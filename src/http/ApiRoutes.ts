@@ -34,7 +34,7 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
 export const makeHooks = Effect.fnUntraced(
   function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
-    const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
+    const corsHeaders = makeCorsHeaders(PetstoreApi, new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages, managementPort)
 
     const addHeadersAndLog = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {

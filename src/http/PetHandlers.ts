@@ -15,15 +15,18 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
       listPets: ({ query }) => {
         const { cursor, limit = listLimit.default, status } = query
         const list = (after?: bigint) =>
-          Effect.map(repository.list({ limit, status, after }), ({ next, pets }) =>
+          Effect.map(repository.list({ limit, status, after }), ({ items: pets, next }) =>
             next === undefined ? { pets } : { pets, next: { ...query, cursor: petCursors.encode(next) } })
         return cursor === undefined ? list() : Effect.flatMap(petCursors.decode(cursor), list)
       },
       createPet: ({ headers: { "idempotency-key": key }, payload }) =>
-        key === undefined
-          ? repository.create(payload)
-          : Effect.flatMap(CurrentKey, ({ id: owner }) =>
-            repository.create(payload, { owner, key })),
+        Effect.map(
+          key === undefined
+            ? repository.create(payload)
+            : Effect.flatMap(CurrentKey, ({ id: owner }) =>
+              repository.create(payload, { owner, key })),
+          ({ isReplay, item: pet }) => ({ pet, isReplay })
+        ),
       getPet: ({ params: { petId } }) =>
         Effect.flatMap(
           repository.find(petId),

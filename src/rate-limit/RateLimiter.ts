@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Latch, Layer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import { evictOldest } from "../collections/evictOldest.ts"
+import { evictOldest } from "../eviction/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
 /** An API key or a client's address (for IPv6, its /64), with its own counts. Only API keys can be banned. */

@@ -143,7 +143,7 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Secret) {
   const charge = Effect.flatMap(key, ({ id, limits }) => Effect.orDie(limiter.charge(`key:${id}`, limits)))
   return TestService.of({
     insertPets: (...newPets) =>
-      Effect.orDie(Effect.forEach(newPets, (newPet) => Effect.map(pets.create(newPet), ({ pet }) => pet))),
+      Effect.orDie(Effect.forEach(newPets, (newPet) => Effect.map(pets.create(newPet), ({ item }) => item))),
     exhaustLimit: Effect.gen(function*() {
       const { id, limits } = yield* key
       const { windows } = yield* limiter.peek(`key:${id}`, limits)

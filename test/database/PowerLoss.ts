@@ -148,7 +148,7 @@ export const faultsIn = Effect.fnUntraced(function*(directory: string, marks: Re
         expect(Redacted.value((yield* AdminToken).token) === value, "the admin token is another one")
       } else if (kind === "pet") expect(stored.get(id) === value, `pet ${id} is lost`)
       else if (kind === "replayable") {
-        const { isReplay, pet } = yield* pets.create(petOf(id), { owner: "key_owner", key: id })
+        const { isReplay, item: pet } = yield* pets.create(petOf(id), { owner: "key_owner", key: id })
         expect(isReplay && String(pet.id) === value, `idempotency key ${id} is lost`)
       } else if (kind === "key") expect(key !== undefined, `key ${id} is lost`)
       else if (kind === "revoked") expect(key?.isRevoked === true, `the revocation of ${id} is lost`)

@@ -38,11 +38,11 @@ const work = (run: string, mark: (mark: Mark) => void) =>
     mark({ kind: "token", id: "", value: Redacted.value((yield* AdminToken).token) })
     mark({ kind: "started", id: run, value: "" })
     const create = Effect.fnUntraced(function*(name: string) {
-      const { pet } = yield* pets.create(petOf(name))
+      const { item: pet } = yield* pets.create(petOf(name))
       mark({ kind: "pet", id: name, value: String(pet.id) })
     })
     const createOnce = Effect.fnUntraced(function*(name: string) {
-      const { pet } = yield* pets.create(petOf(name), { owner: "key_owner", key: name })
+      const { item: pet } = yield* pets.create(petOf(name), { owner: "key_owner", key: name })
       mark({ kind: "replayable", id: name, value: String(pet.id) })
     })
     const round = Effect.fnUntraced(function*(round: string) {

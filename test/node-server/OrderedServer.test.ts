@@ -153,7 +153,7 @@ describe("The service", () => {
   const pageSize = 16_000_000
   const pet = { id: 1n, name: "x".repeat(pageSize / 100), categoryId: 1n }
   const largePages = memoryWith(() => ({
-    list: () => Effect.succeed({ pets: Array.from({ length: 100 }, () => pet) })
+    list: () => Effect.succeed({ items: Array.from({ length: 100 }, () => pet) })
   }))
   /** Opens a connection that does not read its page of pets, and waits until the service begins to send it. */
   const openUnread = Effect.gen(function*() {

@@ -55,8 +55,8 @@ describe("OpenTelemetry", () => {
         const parent = spans.find(({ spanId }) => spanId === parentSpanId)
         return `${parent === undefined ? "caller" : pathOf(parent)} > ${name}`
       }
-      const ofPost = ["POST", "POST > ApiKeys.lookup > postgres", "POST > PetRepository.create > postgres"]
-      const ofGets = ["GET", "GET > PetRepository.find > postgres", "GET > PetRepository.list > postgres"]
+      const ofPost = ["POST", "POST > ApiKeys.lookup > postgres", "POST > pets.create > postgres"]
+      const ofGets = ["GET", "GET > pets.find > postgres", "GET > pets.list > postgres"]
       assert.includeMembers(spans.map(pathOf), [...ofPost, ...ofGets].map((path) => `caller > ${path}`))
       const names = ["http.route", "http.response.status_code", "db.query.text"]
       for (const name of [...names, "limit=3", "status=sold", "cursor=MQ"]) assert.include(traces, name)

@@ -1,33 +1,25 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import {
-  Arbitrary,
-  ConfigProvider,
-  Context,
-  Deferred,
-  Effect,
-  Exit,
-  Fiber,
-  Layer,
-  Option,
-  Redacted,
-  Struct
-} from "effect"
+import { Arbitrary, ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { NewPet, petCursors } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { make as makePetCache, maxPets } from "../../src/pets/PetCache.ts"
-import { canonicalText, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
+import * as CollectionCache from "../../src/collection/CollectionCache.ts"
+import { makeCodec } from "../../src/collection/Table.ts"
+import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { layerTest } from "../../src/testing.ts"
+import { describeCollection } from "../collection/CollectionSuite.ts"
 import { clientOn, databases, describeOnEach, noDatabase } from "../support/Databases.ts"
 
 const owner = "key_a"
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
 
+type Selection = Parameters<PetRepository["Service"]["list"]>[0]
+
 const ids = (selection: Selection) =>
-  Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.pets.map(({ id }) => id)))
+  Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.items.map(({ id }) => id)))
 
 // The stores of `Databases.ts` would run the periodic work of keys too, which takes long when the clock moves by a day.
 const stores = [
@@ -35,71 +27,9 @@ const stores = [
   ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(SqlPetRepository.layer, database.layer) }))
 ]
 
-describeOnEach(stores, "PetRepository", (it, store) => {
-  it.effect("accepts one of several concurrent creates of different pets with one idempotency key, and rejects the others", () =>
-    Effect.gen(function*() {
-      const pets = yield* PetRepository
-      const send = (name: string) =>
-        pets.create({ ...pet, name }, { owner, key: "several" }).pipe(
-          Effect.map(({ pet: { id, name } }) => ({ id, name })),
-          Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
-        )
-      const { pet: before } = yield* pets.create(pet)
-      const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
-      const outcomes = yield* Effect.forEach(names, send, { concurrency: "unbounded" })
-      const [stored, ...others] = (yield* pets.list({ limit: 100, after: before.id })).pets
-      assert.isEmpty(others)
-      const winner = { id: stored?.id, name: stored?.name }
-      assert.deepStrictEqual(outcomes, names.map((name) => name === winner.name ? winner : "reused"))
-      // A batch whose first create does not have the pet of the committed key has the same outcomes.
-      const later = yield* Effect.forEach(names.toReversed(), send, { concurrency: "unbounded" })
-      assert.deepStrictEqual(later, outcomes.toReversed())
-    }))
+describeCollection(stores, PetRepository, petsTable, (name) => ({ ...pet, name }))
 
-  it.effect("creates a pet for each owner of the same idempotency key, even at the same time", () =>
-    Effect.gen(function*() {
-      const pets = yield* PetRepository
-      const owners = ["key_a", "key_b", "key_c"]
-      const send = (owner: string) => pets.create({ ...pet, name: owner }, { owner, key: "order-17" })
-      const created = yield* Effect.forEach(owners, send, { concurrency: "unbounded" })
-      assert.deepStrictEqual(
-        created.map(({ isReplay, pet: { name } }) => [name, isReplay]),
-        owners.map((o) => [o, false])
-      )
-      assert.strictEqual(new Set(created.map(({ pet: { id } }) => id)).size, owners.length)
-      const replayed = yield* Effect.forEach(owners, send, { concurrency: "unbounded" })
-      assert.deepStrictEqual(replayed, created.map((each) => ({ ...each, isReplay: true })))
-    }))
-
-  it.effect("keeps the pet of an idempotency key for exactly 24 hours, even among other creates", () =>
-    Effect.gen(function*() {
-      const pets = yield* PetRepository
-      const create = (name: string, key: string) => pets.create({ ...pet, name }, { owner, key })
-      // Expired keys are deleted every ten minutes, and not at the end of these.
-      yield* TestClock.adjust("1 second")
-      const { pet: old } = yield* create("Rex", "expired")
-      yield* TestClock.adjust("1 hour")
-      const { pet: live } = yield* create("live", "live")
-      yield* TestClock.adjust("82799 seconds")
-      assert.deepStrictEqual(yield* create("Rex", "expired"), { pet: old, isReplay: true })
-      yield* TestClock.adjust("1 second")
-      const [renewed, repeated, again, created, same] = yield* Effect.all([
-        create("Tom", "expired"),
-        create("live", "live"),
-        create("Tom", "expired"),
-        create("Rex", "fresh"),
-        Effect.flip(create("Rex", "expired"))
-      ], { concurrency: "unbounded" })
-      assert.deepStrictEqual(repeated, { pet: live, isReplay: true })
-      assert.deepStrictEqual(again, { pet: renewed.pet, isReplay: true })
-      assert.deepStrictEqual([renewed.isReplay, created.isReplay], [false, false])
-      assert.strictEqual(same.code, "idempotency_key_reused")
-      assert.deepStrictEqual(yield* pets.find(renewed.pet.id), Option.some(renewed.pet))
-      // The renewed key is valid for another 24 hours.
-      yield* TestClock.adjust("86399 seconds")
-      assert.deepStrictEqual((yield* create("Tom", "expired")).pet, renewed.pet)
-    }))
-
+describeOnEach(stores, "PetRepository", (it) => {
   it.effect("keeps every field of the schema: in create, replay, get, list, the client and the idempotency key", () =>
     Effect.gen(function*() {
       const pets = Layer.succeed(PetRepository, yield* PetRepository)
@@ -126,80 +56,6 @@ describeOnEach(stores, "PetRepository", (it, store) => {
         const expected = created.toSorted((a, b) => Number(a.id - b.id))
         for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
       }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
-    }))
-
-  if (store === "memory") return
-
-  it.effect("fails only the creates whose values SQL rejects, and stores all others of their batch", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const pets = yield* PetRepository
-      yield* Effect.acquireRelease(
-        sql`ALTER TABLE pets ADD CONSTRAINT rejected CHECK (name <> 'rejected')`,
-        () => Effect.orDie(sql`ALTER TABLE pets DROP CONSTRAINT rejected`)
-      )
-      for (const rejected of [[70], [0, 1, 50, 99], Array.from({ length: 100 }).keys().toArray()]) {
-        const { pet: before } = yield* pets.create(pet)
-        const exits = yield* Effect.forEach(Array.from({ length: 100 }).keys(), (index) =>
-          Effect.exit(pets.create(
-            { ...pet, name: rejected.includes(index) ? "rejected" : `${index}` },
-            index % 2 === 0 ? undefined : { owner, key: `rejected ${rejected.length} ${index}` }
-          )), { concurrency: "unbounded" })
-        const failed = exits.flatMap((exit, index) => Exit.isFailure(exit) ? [index] : [])
-        assert.deepStrictEqual(failed, rejected)
-        for (const index of rejected) assert.match(String(exits[index]), /Die\(.*rejected/s)
-        const stored = (yield* pets.list({ limit: 100, after: before.id })).pets
-        const created = exits.flatMap((exit) => Exit.isSuccess(exit) ? [exit.value.pet] : [])
-        assert.sameDeepMembers([...stored], created)
-      }
-    }))
-
-  it.effect("runs within a transaction of the caller: sees its changes, caches nothing of it, and leaves nothing if it rolls back", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const pets = yield* PetRepository
-      const { pet: old } = yield* pets.create(pet)
-      const after = old.id - 1n
-      const seen = Effect.all({ found: pets.find(old.id), page: pets.list({ limit: 1, after }) })
-      const outside = yield* seen
-      assert.deepStrictEqual(outside, { found: Option.some(old), page: { pets: [old] } })
-      // The page is full now, so it is cached too.
-      yield* pets.create(pet)
-      yield* seen
-      const created = yield* Effect.flip(sql.withTransaction(Effect.gen(function*() {
-        yield* sql`UPDATE pets SET name = 'changed' WHERE id = ${old.id}`
-        const { found, page } = yield* seen
-        assert.deepStrictEqual([Option.getOrUndefined(found)?.name, page.pets[0]?.name], ["changed", "changed"])
-        const { pet: created } = yield* pets.create(pet, { owner, key: "rolled back" })
-        assert.deepStrictEqual(yield* pets.find(created.id), Option.some(created))
-        return yield* Effect.fail(created)
-      })))
-      const id = "categoryId" in created ? created.id : assert.fail(String(created))
-      assert.deepStrictEqual(yield* pets.find(id), Option.none())
-      assert.deepStrictEqual((yield* seen).found, Option.some(old))
-      assert.isFalse((yield* pets.create(pet, { owner, key: "rolled back" })).isReplay)
-      const kept = yield* sql.withTransaction(pets.create(pet))
-      assert.deepStrictEqual(yield* pets.find(kept.pet.id), Option.some(kept.pet))
-    }))
-
-  it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const pets = yield* PetRepository
-      const visible = sql`SELECT id FROM pets WHERE name = 'ordered' ORDER BY id`
-      const snapshots: Array<ReadonlyArray<object>> = []
-      // The yield lets the event loop turn, so that a test whose creates have no end times out.
-      const watch = Effect.forever(Effect.tap(Effect.map(visible, (rows) => snapshots.push(rows)), Effect.yieldNow))
-      const create = (_: unknown, index: number) =>
-        pets.create({ ...pet, name: "ordered" }, index % 2 === 0 ? undefined : { owner, key: `ordered ${index}` })
-      yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)
-      const all = yield* visible
-      assert.lengthOf(all, 400)
-      // Creates that arrive together share a commit.
-      const [commits] = yield* sql`SELECT count(DISTINCT xmin::text)::int AS count FROM pets WHERE name = 'ordered'`
-      assert.isBelow(Number(commits?.count), 100)
-      assert.isAbove(snapshots.length, 1)
-      for (const rows of snapshots) assert.deepStrictEqual(rows, all.slice(0, rows.length))
     }))
 })
 
@@ -295,7 +151,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
         assert.deepStrictEqual(yield* ids({ limit: 3 }), [1n, 2n, 3n])
       }))
 
-    it.effect("creates pets of two processes with the same keys in opposite orders once, without a deadlock", () =>
+    it.effect("creates and changes pets of two processes in opposite orders, each once, without a deadlock", () =>
       Effect.gen(function*() {
         yield* empty
         const sql = yield* PgClient.PgClient
@@ -313,10 +169,22 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
           const [one, other] = yield* Effect.forEach(processes, ({ create }, index) =>
             Effect.forEach(
               index === 0 ? keys : keys.toReversed(),
-              (key) => Effect.map(create(pet, { owner, key }), ({ pet: { id } }) => id),
+              (key) => Effect.map(create(pet, { owner, key }), ({ item: { id } }) => id),
               { concurrency: "unbounded" }
             ), { concurrency: 2 })
           assert.deepStrictEqual(one, other?.toReversed())
+          const grown = yield* Effect.forEach(processes, ({ change }, index) =>
+            Effect.forEach(
+              (index === 0 ? one : one?.toReversed()) ?? [],
+              (id) => change(id, (item) => ({ ...item, categoryId: item.categoryId + 1n })),
+              { concurrency: "unbounded" }
+            ), { concurrency: 2 })
+          const counted = grown.map((all) => all.map((item) => Option.getOrThrow(item).categoryId))
+          // Each change of a pet is of another version.
+          assert.deepStrictEqual(
+            counted[0]?.map((count, nth) => count + (counted[1]?.toReversed()[nth] ?? 0n)),
+            one?.map(() => 5n)
+          )
         }
         assert.deepStrictEqual(yield* counts, [{ ...before, pets: Number(before?.pets) + 2_500 }])
       }))
@@ -327,7 +195,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* empty
       yield* sql(`${insertInto}
         SELECT id, 'near', 1, 'sold' FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
-        UNION ALL SELECT id + ${maxPets}, 'far', 1, 'sold' FROM generate_series(1::bigint, 50) AS id
+        UNION ALL SELECT id + ${petsTable.maxCached}, 'far', 1, 'sold' FROM generate_series(1::bigint, 50) AS id
         UNION ALL SELECT 9007199254740990 + id, 'exact', 1, 'sold' FROM generate_series(0::bigint, 5) AS id
         UNION ALL SELECT 9223372036854775807, 'last', 1, 'sold'`)
       const expected = (yield* sql("SELECT id FROM pets ORDER BY id")).map(({ id }) => id)
@@ -345,6 +213,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
 })
 
 it("The text that is hashed for an idempotency key stays the same, so stored keys stay valid", () => {
+  const { canonicalText } = makeCodec(petsTable)
   const sold = { status: "sold", name: "Rex", categoryId: 9007199254740993n } as const
   assert.strictEqual(canonicalText(sold), `["Rex","9007199254740993","sold"]`)
   assert.strictEqual(canonicalText({ name: "\u{1f415}", categoryId: -1n }), `["\u{1f415}","-1",null]`)
@@ -352,7 +221,12 @@ it("The text that is hashed for an idempotency key stays the same, so stored key
 
 it.each([0, 1])("A short name is cached for %d seconds from the start of its read, and a long one never", (seconds) => {
   let nowMs = 0
-  const cache = makePetCache(seconds * 1_000, () => nowMs)
+  const cache = CollectionCache.make<NewPet>({
+    maxItems: petsTable.maxCached,
+    isCached: petsTable.isCached,
+    lifetimeMs: seconds * 1_000,
+    nowMs: () => nowMs
+  })
   const cached = () => [1n, 2n, 3n].flatMap((id) => cache.get(id)?.id ?? [])
   const cachePets = cache.beginLookup()
   nowMs = seconds * 600

@@ -121,7 +121,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
 
   /** The rows of a page, and of all pages that a statement asks for. */
   const pageOf = (after: string, page: number, sql: string) => {
-    const [, status] = /status = '(\w+)'/.exec(sql) ?? []
+    const [, status] = /"status" = '(\w+)'/.exec(sql) ?? []
     const found = [...visible.values()].filter((pet) => pet.id > BigInt(after))
       .filter((pet) => status === undefined || pet.status === status)
       .toSorted((a, b) => a.id < b.id ? -1 : 1)

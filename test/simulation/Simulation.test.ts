@@ -24,8 +24,8 @@ import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
 import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import * as PetInserts from "../../src/pets/PetInserts.ts"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as Inserts from "../../src/collection/Inserts.ts"
+import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import type { Decision } from "../../src/rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
@@ -100,7 +100,7 @@ const simulate = async (seed: number) => {
       process,
       limiter: Context.get(context, RateLimiter),
       verifier: yield* KeyVerifier.make({ store, hash: (secret) => secret }),
-      create: yield* Effect.provideService(PetInserts.make, SqlClient.SqlClient, sql),
+      create: yield* Effect.provideService(Inserts.make(petsTable), SqlClient.SqlClient, sql),
       ...reads && { pets: Context.get(yield* Layer.build(repository), PetRepository) }
     }
   })
@@ -136,7 +136,7 @@ const simulate = async (seed: number) => {
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }
-      const { pet } = yield* create({ name, categoryId: 1n }, claim)
+      const { item: pet } = yield* create({ name, categoryId: 1n }, claim)
       return { status: 201, body: { id: Number(pet.id), name: pet.name, categoryId: 1 } }
     }).pipe(Effect.catch(({ code, message, status }) => Effect.succeed({ status, body: { code, message, status } })))
   const user = makeProcess(world)
@@ -175,7 +175,7 @@ const simulate = async (seed: number) => {
     const pet = { name: key ?? "other", categoryId: 1n, status: "pending" } as const
     call("insert", process, statementWait, create(pet, key === undefined ? key : { owner: "key_0", key }), (exit) => {
       if (!Exit.isSuccess(exit)) return
-      const { pet: created } = exit.value
+      const { item: created } = exit.value
       check(isDeepStrictEqual(database.visible.get(created.id), created), () => `pet ${created.id} is not stored`)
       if (key === undefined) return
       const first = idsOfKeys.get(key) ?? created.id
@@ -192,7 +192,7 @@ const simulate = async (seed: number) => {
     const status = world.chance(0.7) ? undefined : world.pick(["sold", "pending"] as const)
     call("list", process, statementWait, pets.list({ after, limit: world.pick([1, 2, 4]), status }), (exit) => {
       if (!Exit.isSuccess(exit)) return
-      const { next, pets: found } = exit.value
+      const { items: found, next } = exit.value
       const ids = found.map(({ id }) => id)
       const isPart = ({ id, status: own }: Pet) =>
         id > after && (next === undefined || id <= next) && (status === undefined || own === status)

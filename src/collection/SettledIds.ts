@@ -6,10 +6,10 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
 const noWriters: ReadonlySet<unknown> = new Set()
 
 /**
- * An id is settled when no transaction can still insert a pet with a lower id. Gaps below a settled id can be cached.
+ * An id is settled when no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
  *
- * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when a
- * pet is visible, each transaction that took a lower id has ended or holds this lock. The pet's id is settled when all
+ * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when an
+ * item is visible, each transaction that took a lower id has ended or holds this lock. Its id is settled when all
  * transactions that held the lock at that moment have ended.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {

@@ -1,0 +1,144 @@
+/**
+ * Caches items and gaps (ranges of ids without an item). A cached item, or a full page of cached items, needs no SQL.
+ *
+ * Laws, in any order of transactions, lookups, changes and ends:
+ * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
+ * 2. A page never skips an item that a transaction inserted with an id of the sequence, once that has committed.
+ * 3. An item is never older than the last commit of a change by this process, also if that change seemed to fail:
+ *    from the start of a change until it has ended, and for `lateCommitMs` longer if it failed, its ids are not cached.
+ * 4. A lookup that began before the end of a change does not cache its ids.
+ */
+import { Duration, Effect, Exit } from "effect"
+import { callTimeout } from "../database/Deadline.ts"
+import { evictOldest } from "../eviction/evictOldest.ts"
+import { type Page, type Range, toPage } from "./Collection.ts"
+import * as SettledIds from "./SettledIds.ts"
+import type { Item } from "./Table.ts"
+
+/** About 8 MB. */
+const maxGaps = 2 ** 16
+/** A page lookup visits at most this many cached items. For a rare filter, the database's index is faster. */
+const maxVisits = 1_000
+/** A statement that timed out may still commit for this time. */
+const lateCommitMs = Duration.toMillis(callTimeout)
+/** Lookups that took longer than this cache nothing. They have timed out before. */
+const maxLookupMs = 2 * lateCommitMs
+
+interface Options<New> {
+  readonly maxItems: number
+  readonly isCached?: ((item: New) => boolean) | undefined
+  readonly lifetimeMs: number
+  readonly nowMs: () => number
+}
+
+/** A changed id. Only lookups that began after `endedAtMs` cache it. */
+interface ChangedId {
+  running: number
+  endedAtMs: number
+}
+
+/**
+ * Each item is stored at index `id % maxItems` and replaces the previous item at this index. Cached ids are numbers,
+ * which are faster than bigints, so items with ids over 2^53 - 1 are not cached.
+ */
+export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }: Options<New>) => {
+  const items = Array<Item<New> | undefined>(maxItems).fill(undefined)
+  const ids = new Float64Array(maxItems).fill(NaN)
+  const readTimes = new Float64Array(maxItems)
+  /** Maps the id before each gap to the id after it (`next`). The query that found the gap started at `readAt`. */
+  const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
+  /** By the end of their last change, the oldest first. */
+  const changedIds = new Map<number, ChangedId>()
+  const settledIds = SettledIds.make(lifetimeMs, nowMs)
+
+  const find = (id: number, since: number): Item<New> | undefined => {
+    const slot = id % maxItems
+    return ids[slot] === id && (readTimes[slot] ?? 0) >= since ? items[slot] : undefined
+  }
+  const findAfterGap = (id: number, since: number): Item<New> | undefined => {
+    const gap = gaps.get(id)
+    return gap !== undefined && gap.readAt >= since ? find(gap.next, since) : undefined
+  }
+  const isChangedSince = (id: number, readAt: number): boolean => {
+    const changed = changedIds.get(id)
+    return changed !== undefined && (changed.running > 0 || changed.endedAtMs >= readAt)
+  }
+
+  const beginChange = (changed: ReadonlyArray<bigint>): void => {
+    const oldestLookup = nowMs() - maxLookupMs
+    for (const [id, { endedAtMs, running }] of changedIds) {
+      if (running > 0 || endedAtMs >= oldestLookup) break
+      changedIds.delete(id)
+    }
+    for (const id of changed.map(Number)) {
+      const { endedAtMs, running } = changedIds.get(id) ?? { endedAtMs: -Infinity, running: 0 }
+      changedIds.set(id, { running: running + 1, endedAtMs })
+      if (ids[id % maxItems] === id) ids[id % maxItems] = NaN
+    }
+  }
+  const endChange = (changed: ReadonlyArray<bigint>, endedAtMs: number): void => {
+    for (const id of changed.map(Number)) {
+      const before = changedIds.get(id)
+      changedIds.delete(id)
+      changedIds.set(id, {
+        running: (before?.running ?? 1) - 1,
+        endedAtMs: Math.max(endedAtMs, before?.endedAtMs ?? endedAtMs)
+      })
+    }
+  }
+
+  return {
+    settledIds,
+    /**
+     * Runs a statement that changes or deletes the items with these ids. All changes must pass here. Unless
+     * `isCommitted`, a statement that succeeded commits later, and counts as one that failed.
+     */
+    change: <A, E, R>(changed: ReadonlyArray<bigint>, statement: Effect.Effect<A, E, R>, isCommitted = true) =>
+      Effect.acquireUseRelease(
+        Effect.sync(() => beginChange(changed)),
+        () => statement,
+        (_, exit) =>
+          Effect.sync(() => endChange(changed, nowMs() + (isCommitted && Exit.isSuccess(exit) ? 0 : lateCommitMs)))
+      ),
+    /**
+     * Call before a statement that reads items, then pass the items to the returned function, which caches them. For an
+     * unfiltered page, also pass the page's `after`: the function then caches the gaps between the items, too.
+     */
+    beginLookup(): (found: Iterable<Item<New>>, after?: bigint) => void {
+      const readAt = nowMs()
+      const settledId = settledIds.current()
+      return (found, after) => {
+        if (lifetimeMs === 0 || nowMs() - readAt > maxLookupMs) return
+        let previous = after === undefined ? NaN : Math.max(Number(after), 0)
+        for (const item of found) {
+          const id = Number(item.id)
+          if (!Number.isSafeInteger(id)) return
+          if (id > previous + 1) {
+            if (id <= settledId) gaps.set(previous, { next: id, readAt })
+            else settledIds.noteGap(id, readAt)
+          }
+          if (after !== undefined) previous = id
+          if (!isCached(item) || isChangedSince(id, readAt)) continue
+          items[id % maxItems] = item
+          ids[id % maxItems] = id
+          readTimes[id % maxItems] = readAt
+        }
+        evictOldest(gaps, maxGaps)
+      }
+    },
+    get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
+    /** Returns a full page of the items that match. */
+    page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
+      const since = nowMs() - lifetimeMs
+      const found: Array<Item<New>> = []
+      let id = Math.max(Number(after), 0)
+      for (let visits = 0; visits < maxVisits; visits++) {
+        const item = find(id + 1, since) ?? findAfterGap(id, since)
+        if (item === undefined) return undefined
+        id = Number(item.id)
+        if (matches(item) && found.push(item) > limit) return toPage(found, limit)
+      }
+      return undefined
+    }
+  }
+}

@@ -1,0 +1,132 @@
+/** Describes a table with ascending ids, and how its items are read, written and compared. Imports no SQL. */
+import { type Schema, Struct } from "effect"
+
+/** How a field is stored. A column without `isOptional` is `NOT NULL`. */
+export interface Column<Value> {
+  /** The column's name in SQL. */
+  readonly name: string
+  /** The SQL type, such as `text`. */
+  readonly type: string
+  readonly isOptional: boolean
+  /** Returns the value of a stored one, as the driver decodes it. Throws if it is invalid. */
+  readonly read: (stored: unknown) => Value
+  /** Returns JSON whose text PostgreSQL casts to `type`. */
+  readonly write: (value: Value) => Schema.Json
+}
+
+/** Has one column for each field. A missing column, another type or another optionality does not compile. */
+export type Columns<New> = { readonly [Field in keyof New]-?: Column<New[Field]> }
+
+/** A stored item. */
+export type Item<New> = {
+  /** The identifier, which the database assigns in ascending order. */
+  readonly id: bigint
+} & New
+
+/** The values that a list filters by. */
+export type Filters<New, Filter extends keyof New> = { readonly [Field in Filter]?: New[Field] | undefined }
+
+export interface Table<New extends object, Filter extends keyof New, Reused> {
+  /** The table's name in SQL. */
+  readonly name: string
+  readonly columns: Columns<New>
+  /** The fields that a list can filter by. Each has few values, because each value has a statement of its own. */
+  readonly filters: ReadonlyArray<Filter>
+  /** The failure of a create whose idempotency key created a different item earlier. */
+  readonly keyReused: Reused
+  /** The maximum number of cached items. */
+  readonly maxCached: number
+  /** Whether to cache an item. By default, all are cached. */
+  readonly isCached?: (item: New) => boolean
+  /**
+   * Returns the same text for equal items, of which idempotency keys store a hash. By default, the text starts with the
+   * table's name, so that a key of one table never returns an item of another.
+   */
+  readonly canonicalText?: (written: Readonly<Record<string, Schema.Json>>) => string
+}
+
+const invalid = (name: string): never => {
+  throw new Error(`The database returned an invalid value of the column ${name}`)
+}
+
+export const text = (name: string): Column<string> => ({
+  name,
+  type: "text",
+  isOptional: false,
+  read: (stored) => typeof stored === "string" ? stored : invalid(name),
+  write: (value) => value
+})
+
+export const int64 = (name: string): Column<bigint> => ({
+  name,
+  type: "bigint",
+  isOptional: false,
+  read: (stored) => typeof stored === "bigint" ? stored : invalid(name),
+  write: String
+})
+
+/** Interns its values: all cached items share one string a value, which saves memory. */
+export const oneOf = <Value extends string>(name: string, values: ReadonlyArray<Value>): Column<Value> => {
+  const shared = new Map<unknown, Value>(values.map((value) => [value, value]))
+  return { name, type: "text", isOptional: false, read: (stored) => shared.get(stored) ?? invalid(name), write: String }
+}
+
+/** A column that can be `NULL`. Then the field is absent. */
+export const optional = <Value extends {}>(column: Column<Value>): Column<Value | undefined> => ({
+  ...column,
+  isOptional: true,
+  read: (stored) => stored === null ? undefined : column.read(stored),
+  write: (value) => value === undefined ? null : column.write(value)
+})
+
+const matchesAll = (): boolean => true
+
+/** The fields of items: an array for each field. */
+export type Arrays = Readonly<Record<string, ReadonlyArray<unknown>>>
+
+/** Reads and writes the items of a table. */
+export const makeCodec = <New extends object, Filter extends keyof New, Reused>(table: Table<New, Filter, Reused>) => {
+  const { canonicalText, columns, name } = table
+  const fields = Struct.keys(columns)
+
+  const isComplete = (item: Partial<New>): item is New =>
+    fields.every((field) => item[field] !== undefined || columns[field].isOptional)
+
+  const readItem = (arrays: Arrays, id: unknown, index: number): Item<New> => {
+    const item: Partial<New> = {}
+    for (const field of fields) {
+      const value = columns[field].read(arrays[field]?.[index])
+      if (value !== undefined) item[field] = value
+    }
+    return typeof id === "bigint" && isComplete(item) ? { id, ...item } : invalid("id")
+  }
+
+  /** Returns the JSON of each field that is not absent. */
+  const write = (item: New): Readonly<Record<string, Schema.Json>> => {
+    const written: Record<string, Schema.Json> = {}
+    for (const field of fields) {
+      if (item[field] !== undefined) written[field] = columns[field].write(item[field])
+    }
+    return written
+  }
+
+  const toText = canonicalText ??
+    ((written: Readonly<Record<string, Schema.Json>>) =>
+      JSON.stringify([name, ...Object.entries(written).toSorted(([a], [b]) => a < b ? -1 : 1)]))
+
+  return {
+    columns: fields.map((field) => ({ field, name: columns[field].name, type: columns[field].type })),
+    readItems: (arrays: Arrays): ReadonlyArray<Item<New>> =>
+      (arrays.id ?? []).map((id, index) => readItem(arrays, id, index)),
+    write,
+    /** Equal items have equal texts. A new optional field does not change the text of an item without it. */
+    canonicalText: (item: New): string => toText(write(item)),
+    /** Returns a function that tells whether an item passes the filters of a selection. */
+    matcher: (selection: Filters<New, Filter>) => {
+      const active = table.filters.filter((field) => selection[field] !== undefined)
+      return active.length === 0
+        ? matchesAll
+        : (item: New): boolean => active.every((field) => item[field] === selection[field])
+    }
+  }
+}

@@ -1,0 +1,63 @@
+/** A second resource beside the pets: categories, with a table of their own. */
+import { assert } from "@effect/vitest"
+import { Context, Duration, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { type Collection, makeMemory, MemoryClaims } from "../../src/collection/Collection.ts"
+import * as SqlCollection from "../../src/collection/SqlCollection.ts"
+import { makeCodec, optional, type Table, text } from "../../src/collection/Table.ts"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { databases, describeOnEach, noDatabase } from "../support/Databases.ts"
+import { describeCollection } from "./CollectionSuite.ts"
+
+interface NewCategory {
+  readonly name: string
+  readonly description?: string
+}
+
+const table: Table<NewCategory, never, "reused"> = {
+  name: "categories",
+  columns: { name: text("name"), description: optional(text("description")) },
+  filters: [],
+  keyReused: "reused",
+  maxCached: 1_000
+}
+
+class Categories extends Context.Service<Categories, Collection<NewCategory, never, "reused">>()("test/Categories") {
+  static readonly layerMemory = Layer.effect(Categories, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))
+}
+
+const created = Layer.effectDiscard(Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  sql`CREATE TABLE categories (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    description text
+  )`))
+const onSql = Layer.merge(
+  SqlPetRepository.layer,
+  Layer.provide(SqlCollection.layer(Categories, table, Effect.succeed(Duration.minutes(5))), created)
+)
+const stores = [
+  { name: "memory", skip: false, layer: Layer.mergeAll(PetRepository.layerMemory, Categories.layerMemory, noDatabase) },
+  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(onSql, database.layer) }))
+]
+
+describeCollection(stores, Categories, table, (name) => ({ name }))
+
+describeOnEach(stores, "Collections", (it) => {
+  it.effect("never answer for one another: an idempotency key of a pet is rejected for a category, and replays the pet", () =>
+    Effect.gen(function*() {
+      const textOf = (name: string) => makeCodec({ ...table, name }).canonicalText({ name: "Dogs" })
+      assert.notStrictEqual(textOf("tags"), textOf("categories"), "tables with the same columns")
+      const [pets, categories] = [yield* PetRepository, yield* Categories]
+      const claim = { owner: "key_a", key: "shared" }
+      const { item: pet } = yield* pets.create({ name: "Dogs", categoryId: 1n }, claim)
+      assert.strictEqual(yield* Effect.flip(categories.create({ name: "Dogs" }, claim)), "reused")
+      assert.deepStrictEqual(yield* pets.create({ name: "Dogs", categoryId: 1n }, claim), { item: pet, isReplay: true })
+      const other = { ...claim, key: "other" }
+      const { item: category } = yield* categories.create({ name: "Dogs", description: "They bark" }, other)
+      assert.deepStrictEqual(category, { id: category.id, name: "Dogs", description: "They bark" })
+      const reused = yield* Effect.flip(pets.create({ name: "Dogs", categoryId: 1n }, other))
+      assert.strictEqual(reused._tag, "IdempotencyKeyReused")
+    }))
+})
