@@ -6,17 +6,17 @@ import * as ApiPort from "./ApiPort.ts"
 import * as Documents from "./Documents.ts"
 import * as PortMiddleware from "./PortMiddleware.ts"
 
-const server = Layer.unwrap(Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
+export const layer = Layer.unwrap(Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
   NodeServer.layer(
     PortMiddleware.toHttpEffect(Layer.merge(ApiPort.routes, Documents.layer), hooks),
     Settings,
     hooks.trustedProxies,
-    PortMiddleware.reject(hooks)
+    PortMiddleware.reject(hooks),
+    { spanName: PortMiddleware.spanNameOf(hooks) }
   )))
 
-const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
+/** Logs where the API is. Run it once the other listeners listen too, so that a failed start says nothing of this one. */
+export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`
   ))
-
-export const layer = Layer.provideMerge(Layer.effectDiscard(logStart), server)

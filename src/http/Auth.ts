@@ -1,18 +1,17 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
-import { adminTokenPrefix } from "../api/Brand.ts"
+import * as Brand from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { recordError, RequestContext } from "./RequestContext.ts"
 import { bearerOf, confusionOf, headerOf } from "./RequestHead.ts"
 
-const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
+const adminTokenMessage = `An admin token works only on the management port. ${new MissingApiKey().message}`
+
+const missingOf = (request: HttpServerRequest.HttpServerRequest) => {
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
-  if (secret !== undefined) {
-    return new InvalidApiKey({ message: `An admin token works only on the management port. ${missing.message}` })
-  }
   const found = /^bearer$/i.test(authorization)
     ? "Authorization: Bearer without a key"
     : authorization !== ""
@@ -42,17 +41,25 @@ export const layer = Layer.effect(
           const context = Context.get(services, RequestContext)
           context.endpoint = endpoint
           const secret = bearerOf(request)
-          if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
+          if (secret === undefined) {
+            context.rejection = { address: clientAddress(request) }
+            return Effect.fail(missingOf(request))
+          }
           return Effect.matchEffect(verify(Redacted.make(secret)), {
             onSuccess: (key) => {
               context.keyId = key.id
+              context.span?.attribute(`${Brand.name}.key.id`, key.id)
               return Effect.provideService(httpEffect, CurrentKey, key)
             },
             onFailure: (failure): Effect.Effect<never, Rejection> => {
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
               const { keyId = "none", reason: rejection } = failure
               context.rejection = { keyId, rejection, address: clientAddress(request) }
-              const message = rejection === "malformed" ? confusionOf(secret, "API key") : undefined
+              const message = rejection === "admin_token"
+                ? adminTokenMessage
+                : rejection === "malformed"
+                ? confusionOf(secret, "API key")
+                : undefined
               return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))
             }
           })

@@ -87,7 +87,10 @@ export const layer = (hooks: PortHooks) =>
           const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs)
           const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
-          if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
+          if (span?._tag === "Span") {
+            span.attribute(`${Brand.name}.request.id`, requestId)
+            context.span = span
+          }
           if (span !== undefined) context.traceId = span.traceId
           // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
           // Effect's server and `testing.ts` restore the context after each request.
@@ -115,6 +118,15 @@ export const layer = (hooks: PortHooks) =>
     }),
     { global: true }
   )
+
+/** Names a span like OpenTelemetry: the method and the route, or only the method without a route. */
+export const spanNameOf = ({ routesAt }: PortHooks) =>
+(
+  { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">
+): string => {
+  const { endpoint } = routesAt(url, method)
+  return endpoint === undefined ? method : `${method} ${endpoint.path}`
+}
 
 export const toHttpEffect = <A, E, R>(routes: Layer.Layer<A, E, R>, hooks: PortHooks) =>
   HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))).pipe(

@@ -17,14 +17,25 @@ import type { RequestHead } from "./RequestHead.ts"
 type LimitScope = "key" | "address"
 
 const decisions = byAttributes(
-  counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
-  (outcome: UsageKind, plan: string) => ({ outcome, plan })
+  counter(
+    "rate_limit_decisions_total",
+    "Requests, by the plan that they were charged to, the rate limit decision, and the window that rejected them."
+  ),
+  (outcome: UsageKind, plan: string, window: RejectingWindow | "none") => ({ outcome, plan, window })
 )
 const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
 const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
-  decisions(kindOf(decision), plan).updateUnsafe(1, context)
+  decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, context)
   if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+}
+
+type RejectingWindow = "minute" | "day" | "ban"
+
+/** What rejected a request: a window of its limit, or a ban. */
+const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
+  if (allowed) return undefined
+  return bannedUntil === undefined ? mostRestrictive(windows).name : "ban"
 }
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
@@ -44,6 +55,7 @@ export const layer = Layer.effect(
           context.keyDecision = decision
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
+          context.window = rejectingWindow(decision)
           const rejection = Effect.fail(rejectionOf(decision, "key"))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
           if (!banBegan) return rejection
@@ -79,12 +91,16 @@ export const limitAddress = (
 ) =>
   isFree || (response.status >= 500 && response.status !== 505)
     ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
-    : Effect.map(chargeAddress(limiter, head), (decision) => ({
-      decision,
-      response: decision.allowed
-        ? response
-        : ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })
-    }))
+    : Effect.map(chargeAddress(limiter, head), (decision) => {
+      if (decision.allowed) return { decision, response }
+      context.window = rejectingWindow(decision)
+      // Of a 429, the log needs the address, even if the request had no key.
+      context.rejection ??= { address: clientAddress(head) }
+      return {
+        decision,
+        response: ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })
+      }
+    })
 
 const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)

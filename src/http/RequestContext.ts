@@ -1,4 +1,4 @@
-import { Context, Effect } from "effect"
+import { Context, Effect, type Tracer } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
@@ -8,12 +8,16 @@ export interface RequestContext {
   readonly requestId: string
   readonly startedAtNs: bigint
   traceId?: string
+  /** Only if traces are exported: the span of the request. */
+  span?: Tracer.Span
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
-  /** Details of a rejected API key, only for the access log. */
-  rejection?: Readonly<Record<"keyId" | "rejection" | "address", string>>
+  /** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
+  rejection?: Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
   /** Set once the request counts against the API key. If unset, `ApiPort.ts` counts it against the address. */
   keyDecision?: Decision
+  /** Only for the access log: what rejected the request, a window of its limit or a ban. */
+  window?: "minute" | "day" | "ban" | undefined
   error?: ApiError
 }
 

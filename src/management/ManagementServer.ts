@@ -1,5 +1,5 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
+import { Config, Context, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -51,6 +51,8 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
 
 const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fromApi(AdminApi))
 
+const probes = new Set<string>(Object.values(reportPaths))
+
 const otherPaths = [...Object.values(reportPaths), "/admin/openapi.json", ...ConsoleFiles.paths]
 
 const logStart = Effect.gen(function*() {
@@ -66,8 +68,16 @@ const logStart = Effect.gen(function*() {
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${variables}${commandPrefix} keys issue --name NAME`)
+  const token = source === Settings.adminToken.name ? "the same ADMIN_TOKEN and" : ""
+  yield* Effect.logInfo(
+    `Issue API keys with${token && ` ${token}`}: ${variables}${commandPrefix} keys issue --name NAME`
+  )
 })
+
+/** The management port listens. Its effect logs where, and how to issue keys. */
+export class ManagementListens extends Context.Service<ManagementListens, { readonly logStart: Effect.Effect<void> }>()(
+  "petstore/management/ManagementListens"
+) {}
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
@@ -80,6 +90,16 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
   const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
-  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks))
-  return Layer.provide(Layer.effectDiscard(logStart), server)
+  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks), {
+    spanName: PortMiddleware.spanNameOf(hooks),
+    // Probes and scrapes come every few seconds, and would fill a collector.
+    isUntraced: ({ url }) => probes.has(url.split("?", 1).join())
+  })
+  const listens = Layer.effect(
+    ManagementListens,
+    Effect.map(Effect.context<Effect.Services<typeof logStart>>(), (context) => ({
+      logStart: Effect.orDie(Effect.provide(logStart, context))
+    }))
+  )
+  return Layer.provide(listens, server)
 }))

@@ -17,7 +17,7 @@ import {
   References,
   Scope
 } from "effect"
-import { HttpIncomingMessage, HttpServer, UrlParams } from "effect/http"
+import { HttpIncomingMessage, HttpMiddleware, HttpServer, UrlParams } from "effect/http"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
@@ -114,6 +114,8 @@ const pickForRequests = Context.pick(
   JsonLines,
   AccessLogEnabled,
   HttpIncomingMessage.MaxBodySize,
+  HttpMiddleware.SpanNameGenerator,
+  HttpMiddleware.TracerDisabledWhen,
   UrlParams.CurrentRedactedNames
 )
 
@@ -122,11 +124,20 @@ const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse
 
+/** How requests are traced. */
+export interface Tracing {
+  /** The name of a request's span. */
+  readonly spanName: (request: HttpServerRequest.HttpServerRequest) => string
+  /** Whether a request has no span. */
+  readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
+}
+
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
   address: Address,
   trustedProxies: TrustedProxies,
-  reject: ParserRejections.Reject
+  reject: ParserRejections.Reject,
+  { isUntraced = () => false, spanName }: Tracing
 ) =>
   Layer.effect(
     HttpServer.HttpServer,
@@ -155,5 +166,7 @@ export const layer = <E, R>(
     })
   ).pipe(
     Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(requestLimits.bodyBytes))),
-    Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames))
+    Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames)),
+    Layer.provide(Layer.succeed(HttpMiddleware.SpanNameGenerator, spanName)),
+    Layer.provide(Layer.succeed(HttpMiddleware.TracerDisabledWhen, isUntraced))
   )

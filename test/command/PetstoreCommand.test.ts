@@ -17,7 +17,8 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["keys issue --name a --expires-at soon", /^$/, /--expires-at: "soon".*a time like 2030-12-31T00:00:00Z/s],
     ["keys issue --name ", /^$/, /--name\. Expected a name of 1 to 255 characters$/m],
     ["keys issue --name a --per-day 1k", /^$/, /--per-day: "1k"\. Expected a whole number$/m],
-    ["keys rotate key_a --grace 1d", /^$/, /--grace: "1d"\. Expected seconds, such as 86400$/m],
+    ["keys rotate key_a --grace 1w", /^$/, /--grace: "1w"\. Expected a duration such as 24h/m],
+    ["keys rotate key_a --grace 31d", /^$/, /--grace: "2678400".*between 0 and 2592000/s],
     ["keys rotate key_a --grace -1", /^$/, /--grace: "-1".*between 0 and 2592000/s],
     ["keys show acme", /^$/, /To find it, run `petstore keys list --search`/],
     ["keys list --limit 0", /^$/, /--limit: "0"\. Expected a number of at least 1/],
@@ -79,7 +80,7 @@ const entries = Array.from({ length: 100 }, (_, id) => ({ ...entry, id, address:
 
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
-    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
+    const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
     const result = yield* runCommand(env, line === "" ? [] : line.split(" "))
     assert.strictEqual(result.code, Number(outcome[0]))
     assert.match(result.stdout, stdout)
@@ -103,7 +104,7 @@ describe("The petstore command", () => {
         response.writeHead(200, { "content-type": "application/json", ...link })
         response.end(JSON.stringify(isLog ? entries : []))
       })
-      const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
       yield* runCommand(env, ["keys", ...line.split(" ")], withChecksum("0".repeat(32)))
       assert.match(urls.join(), expected)
     }))

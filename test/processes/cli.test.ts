@@ -125,7 +125,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         ["issue --name a --expires-at 2020-01-01", "expected a time in the future"],
         ["revoke key_none", "There is no key key_none."],
         ["log key_none", "There is no key key_none."],
-        ["list", "The admin token is wrong. The command takes it from", { ADMIN_TOKEN: "adm_wrong" }],
+        ["list", "The admin token is wrong. The command takes it from", { ADMIN_TOKEN: "adm_wrong_0123456" }],
         ["list", `. Start the service, or ${setUrl}`, { PETSTORE_ADMIN_URL: service.address }],
         ["revoke key_a", setUrl, { PETSTORE_ADMIN_URL: other }],
         ["list", "There is no admin token", { DATA_DIR: `${env.DATA_DIR}/none`, PETSTORE_ADMIN_URL: "" }]
@@ -142,7 +142,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         const body = found ? entries : { code: "not_found", message: "There is no key.", status: 404 }
         response.writeHead(found ? 200 : 404, { "content-type": "application/json" }).end(JSON.stringify(body))
       })
-      const { code, stdout } = yield* runCommand({ PETSTORE_ADMIN_URL, ADMIN_TOKEN: "a" }, ["keys", "log", "key_gone"])
+      const { code, stdout } = yield* runCommand({ PETSTORE_ADMIN_URL, ADMIN_TOKEN: "adm_0123456789ab" }, [
+        "keys",
+        "log",
+        "key_gone"
+      ])
       assert.strictEqual(code, 0)
       assert.match(stdout, /^2026-01-02T03:04:05.678Z {2}revoke +key_gone +alice/m)
     }))

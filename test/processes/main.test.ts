@@ -158,6 +158,7 @@ describe("The service on the embedded database", () => {
         DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none",
         REDIS_URL: "rediss://:secret@localhost?ssl_ca_certs=/none/redis.crt",
         ADMIN_TOKEN: "adm_ secret",
+        DATA_DRI: "/tmp",
         LOG_LEVEL: "loud"
       }
       const names = Object.keys(invalid).map((name) => `${name}: `)
@@ -165,7 +166,10 @@ describe("The service on the embedded database", () => {
       assert.isFalse(existsSync(DATA_DIR))
 
       const own = { DATA_DIR: yield* dataDirectory }
-      yield* assertNoStart({ DATA_DIR: `${DATA_DIR}/nowhere` }, "/data/nowhere")
+      yield* assertNoStart(
+        { DATA_DIR: `${DATA_DIR}/nowhere`, ADMIN_TOKEN: "" },
+        `DATA_DIR: \\"${DATA_DIR}\\" does not exist. Create it`
+      )
       yield* assertNoStart({ ...own, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`)
     }))
 })
