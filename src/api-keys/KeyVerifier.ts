@@ -49,7 +49,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   const cache = yield* KeyCache.make(store)
   const pendingUses = yield* WriteBehind.make<string, SecretUse>({
     table: "api_keys",
-    interval: "10 seconds",
+    interval: "2 seconds",
     write: store.recordUses
   })
 

@@ -242,9 +242,9 @@ export const ApiKeyDetails = Schema.Struct({
   ban,
   /** Where `usage` and `ban` come from. */
   counting: openTo(
-    Schema.Literals(["own", "shared", "fallback"]).annotate({
-      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
-        "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+    Schema.Literals(["single", "own", "shared", "fallback"]).annotate({
+      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, because it is " +
+        "the only one on its database (`single`), has no Redis (`own`), or Redis does not respond (`fallback`)."
     })
   ),
   /** The former secrets in their grace period. */

@@ -1,4 +1,4 @@
-import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
+import { Cause, Console, DateTime, Duration, Effect, Logger, Option, Redacted, References, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
@@ -148,7 +148,9 @@ const unban = Command.make(
     const text = ban === null
       ? `${id} was not banned.`
       : `Lifted the ban on ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}.`
-    const place = counting === "shared" ? "" : " Redis was not used: this applies only to the process that responded."
+    const place = Output.isPartial(counting)
+      ? " Redis was not used: this applies only to the process that responded."
+      : ""
     yield* Console.log(text + place)
   })
 ).pipe(Command.withDescription("Lift the ban on a key"))
@@ -241,6 +243,7 @@ const migrate = Command.make("migrate", {}, () =>
     Effect.mapError((error) =>
       error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
     ),
+    Effect.provide(Logger.layer([Logger.withConsoleError(Logger.make(({ message }) => String(message)))])),
     Effect.flatMap((version) => Console.log(`The database has schema version ${version}.`))
   )).pipe(
     Command.withDescription(

@@ -12,6 +12,7 @@ import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
 import { environment as environmentSetting } from "../config/SettingForms.ts"
+import { Settings } from "../config/Settings.ts"
 import * as Deadline from "../database/Deadline.ts"
 import { make as makeConcurrencyLimit, maxOperations } from "../http/ConcurrencyLimit.ts"
 import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
@@ -30,6 +31,9 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
     const withinDeadline = yield* Deadline.make()
+    // The embedded database belongs to one process.
+    const isSingle = Option.isNone(yield* Config.option(Settings.databaseUrl.config))
+    const counting = Effect.map(limiter.counting, (place) => place === "own" && isSingle ? "single" : place)
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
@@ -53,7 +57,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
           ...key,
           usage: { minute: usageOf(minute), day: usageOf(day) },
           ban: banOf(peeked),
-          counting: yield* limiter.counting,
+          counting: yield* counting,
           formerSecrets: yield* apiKeys.formerSecrets(id)
         }
       }),
