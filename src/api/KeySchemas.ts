@@ -181,6 +181,10 @@ export const KeysQuery = Schema.Struct({
       "The keys are then in the order of their names.",
     examples: ["acme"]
   }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
+  /** Only keys that have not expired yet, and expire at or before this time. */
+  expiresBefore: Schema.optionalKey(
+    givenInstant("Only keys that have not expired yet, and expire at or before this time. A date is its start in UTC.")
+  ),
   /** Only the key whose current or former secret has this SHA-256, in hexadecimal. */
   secretHash: Schema.String.annotate({
     description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",

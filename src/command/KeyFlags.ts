@@ -154,7 +154,10 @@ export const logFlags = {
 export const listFlags = {
   plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
   state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
-  order: optional(Flag.Literals("order", KeyOrder.literals), "Print these keys first: by default the oldest"),
+  order: Flag.Literals("order", KeyOrder.literals).pipe(
+    Flag.withDescription("Print these keys first: by default the newest, as in the console"),
+    Flag.withDefault("newest")
+  ),
   search: optional(
     Flag.String("search").pipe(
       Flag.withMetavar("text"),

@@ -1,5 +1,5 @@
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
-import { type AuditEntry, changesOf } from "../api/Audit.ts"
+import { type AuditEntry, changesOf, serviceOperator } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
 import { keyStateOf } from "../api/KeySchemas.ts"
@@ -65,7 +65,7 @@ export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
   { heading: "ACTION", width: 10, cell: ({ action }) => action },
   { heading: "KEY", width: 20, cell: ({ keyId }) => keyId },
-  { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? "-" },
+  { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? serviceOperator },
   { heading: "ADDRESS", width: 15, cell: ({ address }) => address ?? "-" },
   { heading: "NAME", width: 16, cell: ({ keyName }) => keyName ?? "-" },
   { heading: "CHANGES", width: 0, cell: describeChanges }

@@ -44,7 +44,7 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
   return (
     <div>
       <p class="row">
-        {name} <span>{formatNumber(used)} of {formatNumber(limit)}</span>
+        {name} <span>{formatNumber(used)} of {formatNumber(limit)} used, {formatNumber(remaining)} left</span>
       </p>
       <meter aria-label={`Used this ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
       <p class="muted">{used === 0 ? "not used" : ["resets ", <When at={resetAt} />]}</p>
