@@ -219,7 +219,7 @@ describeConsole((test) => {
     await does({ seesLink: "page 0" })
     assert.strictEqual(await page.getByLabel("plan").inputValue(), "business")
     await does({ follow: "page 0", heading: "page 0 active", back: "Keys" })
-    await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, firstRow: "page 0" })
+    await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, seesLink: "page 0" })
     await does({ select: { expiresBefore: "expires within 30 days" }, firstRow: "page 7", sees: "1 in total" })
   })
 

@@ -44,7 +44,15 @@ it.live.runIf(process.getuid?.() === 0)(
       const help = execFileSync(join(app, "petstore"), ["keys", "--help"], { encoding: "utf8", env: { PATH } })
       assert.include(help, "petstore keys <subcommand>")
       // Reading one file instead of hundreds more than halves the time of a command.
-      assert.notMatch(readFileSync(join(app, "dist/cli.js"), "utf8"), /from "effect/)
+      assert.notMatch(
+        readFileSync(join(app, "dist/cli.js"), "utf8"),
+        /^(?:import|export) .*"(?:effect|@effect|\.\/(?!chunks))/m
+      )
+      const { stderr } = spawnSync(join(app, "petstore"), ["import"], {
+        encoding: "utf8",
+        env: { PATH, DATA_DIR: "/none" }
+      })
+      assert.match(stderr, /^DATABASE_URL: set it/)
       const DATA_DIR = yield* dataDirectory
       execFileSync("chown", ["-R", "65534:65534", DATA_DIR])
 
