@@ -1,6 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { once } from "node:events"
+import { readFileSync } from "node:fs"
+import { createServer } from "node:https"
 import { withChecksum } from "../../src/api/Secrets.ts"
+import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
 
@@ -118,4 +122,18 @@ describe("The petstore command", () => {
   describe.each(Object.entries(addresses))("exits with %s", (outcome, [stderr, each]) => {
     it.effect.each(each)("%s", (address) => run(address, outcome, "keys issue --name a", /^$/, stderr))
   })
+  it.effect.skipIf(!Certificates.isInstalled)(
+    "names NODE_EXTRA_CA_CERTS for a server whose authority is unknown",
+    () =>
+      Effect.gen(function*() {
+        const { cert, key } = (yield* Certificates.makeAuthority).issue("localhost", { altNames: "IP:127.0.0.1" })
+        const server = createServer({ cert: readFileSync(cert), key: readFileSync(key) })
+        yield* Effect.addFinalizer(() => Effect.sync(() => server.close()))
+        yield* Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening"))
+        const address = server.address()
+        const port = address === null || typeof address === "string" ? assert.fail() : address.port
+        const remedy = /^GET https:.* Set NODE_EXTRA_CA_CERTS to a file with the certificate of the authority .*\n$/
+        yield* run(`https://127.0.0.1:${port}`, "1", "keys list", /^$/, remedy)
+      })
+  )
 })
