@@ -13,10 +13,11 @@ import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost }
 import { Readiness } from "./database/Readiness.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/PortMiddleware.ts"
+import { GracefulShutdown } from "./http/RequestLifecycle.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
+import * as HeldServices from "./node-server/HeldServices.ts"
+import { describeCause } from "./observability/DescribeCause.ts"
 import * as Logging from "./observability/Logging.ts"
-import { describeCause } from "./observability/LogReferences.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -62,10 +63,10 @@ const logStart = Layer.effectDiscard(Effect.gen(function*() {
 const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(logStart),
   Layer.provide([ApiServer.layer, ManagementServer.layer]),
-  Layer.provide(GracefulShutdown.layer),
-  Layer.provide(services),
+  HeldServices.provide(GracefulShutdown.layer),
+  HeldServices.provide(services),
   closeWithin(maxServiceClose, reportHang),
-  Layer.provide(Layer.succeed(WriteBehind.OnLostValues, exitWithFailure))
+  HeldServices.provide(Layer.succeed(WriteBehind.OnLostValues, exitWithFailure))
 )
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
@@ -74,7 +75,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryFailed | DataDirectoryLost) =>
     void Deferred.doneUnsafe(lost, Exit.fail(error))
-  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
+  const launched = Layer.launch(HeldServices.provide(Layer.succeed(OnDataDirectoryLost, failWithLoss))(service))
   // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })

@@ -10,8 +10,8 @@ import { AdminAuth } from "./api/AdminApi.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
-import * as ApiPort from "./http/ApiPort.ts"
-import * as PortMiddleware from "./http/PortMiddleware.ts"
+import * as ApiRoutes from "./http/ApiRoutes.ts"
+import * as RequestLifecycle from "./http/RequestLifecycle.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -51,7 +51,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
         )
       ))
   ).pipe(
-    Layer.provide([PortMiddleware.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
+    Layer.provide([RequestLifecycle.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
     Layer.orDie
   )
@@ -61,7 +61,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
  * not serve documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
-  Effect.flatMap(ApiPort.makeHooks([]), (hooks) => PortMiddleware.toHttpEffect(ApiPort.routes, hooks))
+  Effect.flatMap(ApiRoutes.makeHooks([]), (hooks) => RequestLifecycle.toHttpEffect(ApiRoutes.routes, hooks))
 )
 
 const anyToken = Layer.succeed(AdminAuth, {
@@ -73,7 +73,7 @@ export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.la
   baseUrl: "http://petstore.test",
   token: Redacted.make("test")
 }).pipe(
-  Layer.provide(layerInProcess(PortMiddleware.toHttpEffect(AdminHandlers.layer, AdminHandlers.makeHooks([])))),
+  Layer.provide(layerInProcess(RequestLifecycle.toHttpEffect(AdminHandlers.layer, AdminHandlers.makeHooks([])))),
   Layer.provide(anyToken)
 )
 

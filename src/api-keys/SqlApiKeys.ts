@@ -29,7 +29,7 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.enabled,
   json_build_object('perMinute', k.per_minute, 'perDay', k.per_day) AS limits, k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
-/** A page looks at this many keys for those that match its filter, and at fewer in the order of names (random reads). */
+/** How many keys a page looks at for those that match its filter. Fewer in the order of names: reads are random. */
 const maxScanned = { byTime: 10_000, byName: 1_000 }
 
 /** The order of a list: with `search` by name, else by creation time. */
@@ -55,9 +55,10 @@ const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
   return selection.after === undefined ? [] : [sql`(${order.position}) ${order.after} ${order.values(selection.after)}`]
 }
 
-/** A range instead of LIKE: with a parameter, the planner cannot use the index for LIKE. `chr` is the last character. */
+/** A range, because the planner cannot use an index for LIKE with a parameter. `chr` returns the last character. */
 const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
-  sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text) AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
+  sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text)
+    AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
 
 /** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {

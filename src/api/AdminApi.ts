@@ -3,9 +3,9 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecur
 import { AuditGroup } from "./Audit.ts"
 import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
+import { inOrder } from "./InOrder.ts"
 import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
-import { ConcurrencyLimit, Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 /** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
@@ -52,11 +52,11 @@ one of \`ADMIN_TOKENS\`.
 Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query
 parameters of lists.`
 
-/** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
+/** The API under `/admin`. The authentication of a group runs before the middleware of its endpoints. */
 export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
-  .add(AuditGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
-  .add(KeysGroup.middleware(Validation).middleware(ConcurrencyLimit).middleware(AdminAuth))
-  .add(SessionGroup.middleware(AdminAuth))
+  .add(AuditGroup.pipe(inOrder(AdminAuth)))
+  .add(KeysGroup.pipe(inOrder(AdminAuth)))
+  .add(SessionGroup.pipe(inOrder(AdminAuth)))
   .prefix(Brand.basePaths.admin)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   // Reject unknown fields. If a misspelled `expiresAt` were ignored, the issued key would never expire.

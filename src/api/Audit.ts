@@ -1,8 +1,10 @@
 import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { inOrder } from "./InOrder.ts"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
+import { operationSteps } from "./OperationMiddleware.ts"
 import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
-import { isStorable, oneOf, openTo } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./TextSchemas.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
   description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban."
@@ -113,7 +115,7 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
       encode: ({ entries, next }) => ({ body: entries, headers: next ? { link: next } : {} })
     }))
-  }).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",
     description: "Returns a page of entries, newest first: all, or those of a key, an operator, an action or a period."
   }))

@@ -1,7 +1,8 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
 import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { documented, hasOnlyIgnorableNames, transformText } from "./Text.ts"
+import { hasOnlyIgnorableNames } from "./DescribeIssue.ts"
+import { documented, transformText } from "./TextSchemas.ts"
 
 export const isInt64 = (value: unknown): value is bigint =>
   typeof value === "bigint" && BigInt.asIntN(64, value) === value
@@ -17,27 +18,30 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
+/** Whether the JSON that is encoded or decoded has int64s as numbers. */
+const Int64sAreNumbers = Context.Reference<boolean>("petstore/api/Int64/Int64sAreNumbers", {
+  defaultValue: () => false
+})
 
-/** Hot path: reads the fiber, because `Effect.map(AsNumbers, …)` adds 16 steps of Effect's run loop per integer. */
-const isInExactJson = () => Fiber.getCurrent()?.getRef(AsNumbers) ?? false
+/** Hot path: reads the fiber, because `Effect.map(Int64sAreNumbers, …)` adds 16 operations of Effect per integer. */
+const int64sAreNumbers = () => Fiber.getCurrent()?.getRef(Int64sAreNumbers) ?? false
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
 
 const fromDigits = (text: unknown) => typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
 
-const link = (schema: Readonly<Record<string, unknown>>, hasNumbers: () => boolean) =>
+const link = (schema: Readonly<Record<string, unknown>>, areNumbers: () => boolean) =>
   Schema.link<bigint>()(
     documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<bigint, unknown>({
       decode: (value) => {
-        const asNumbers = hasNumbers()
-        const integer = asNumbers ? fromNumber(value) : fromDigits(value)
+        const isNumber = areNumbers()
+        const integer = isNumber ? fromNumber(value) : fromDigits(value)
         if (isInt64(integer)) return Effect.succeed(integer)
-        const expected = asNumbers ? expectationFor(value) : range
+        const expected = isNumber ? expectationFor(value) : range
         return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
       },
-      encode: (value) => Effect.succeed(hasNumbers() ? toNumber(value) : String(value))
+      encode: (value) => Effect.succeed(areNumbers() ? toNumber(value) : String(value))
     })
   )
 
@@ -67,7 +71,7 @@ export const int64 = (description?: string, example?: number) => {
   return Schema.declare(isInt64, {
     ...annotations,
     expected: range,
-    toCodecJson: () => link({ type: "string", pattern: "^-?\\d+$", ...annotations }, isInExactJson),
+    toCodecJson: () => link({ type: "string", pattern: "^-?\\d+$", ...annotations }, int64sAreNumbers),
     toCodecStringTree: () => link({ type: "integer", ...jsonBounds(), ...annotations }, () => false),
     toCodecArbitrary: () => Schema.link<bigint>()(anyInt64, SchemaTransformation.passthrough())
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer", ...jsonBounds() }) }))
@@ -146,11 +150,14 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
           const expected = text === "" ? "JSON, but the body is empty" : "valid JSON"
           return new SchemaIssue.InvalidValue({ expected }, text, options)
         }
-      }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(AsNumbers, true)),
+      }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(Int64sAreNumbers, true)),
     encode: encodeText !== undefined
       ? (value) => Effect.succeed(encodeText(value))
       : (value, options) =>
-        Effect.map(Effect.provideService(Effect.suspend(() => encode(value, options)), AsNumbers, true), stringify)
+        Effect.map(
+          Effect.provideService(Effect.suspend(() => encode(value, options)), Int64sAreNumbers, true),
+          stringify
+        )
   })
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(

@@ -1,47 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { IfMatch, withETag } from "./EntityTags.ts"
 import * as Errors from "./Errors.ts"
+import { inOrder } from "./InOrder.ts"
 import * as Keys from "./KeySchemas.ts"
-import { ConcurrencyLimit, RequestBody, Validation } from "./OperationMiddleware.ts"
+import { bodySteps, operationSteps } from "./OperationMiddleware.ts"
 import { linkHeader } from "./Paging.ts"
-import { idempotencyKey, transformText } from "./Text.ts"
+import { idempotencyKey } from "./TextSchemas.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
-
-export const formatETag = (version: number): string => `"${version}"`
-
-const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
-const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
-
-/** The `If-Match` header (RFC 9110 §13.1.1) as a list: either only `*`, or ETags. A weak ETag never matches. */
-export const IfMatch = Schema.String.annotate({
-  description: "The request changes the key only if it has one of these versions. `*` or no header: any version.",
-  examples: ["*"]
-}).pipe(Schema.decodeTo(
-  Schema.Array(Schema.String),
-  transformText<ReadonlyArray<string>>(
-    `* or entity tags in quotes, like "3"`,
-    (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
-    (tags) => tags.join(", ")
-  )
-))
-export type IfMatch = typeof IfMatch.Type
-
-export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>
-  ifMatch === undefined || ifMatch.includes("*") || ifMatch.includes(formatETag(version))
-
-const etag = Schema.String.annotate({
-  description: "The version of the key, for If-Match (RFC 9110 §8.8.3).",
-  examples: [`"3"`]
-}).pipe(Schema.optionalKey)
-
-const withETag = <Key extends { readonly version: number }, Encoded>(
-  schema: Schema.Codec<Key, Encoded>,
-  body: Schema.Codec<Key, Encoded> = schema
-) =>
-  schema.pipe(HttpApiSchema.encodeToWithHeaders({ body, headers: { etag } }, {
-    decode: (response) => response.body,
-    encode: (key) => ({ body: key, headers: { etag: formatETag(key.version) } })
-  }))
 
 const params = { id: Keys.KeyId }
 const notFound = Errors.errorResponse(Errors.NotFound)
@@ -57,7 +23,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: Keys.NewKey,
     success: withETag(Keys.IssuedKey, Keys.IssuedKey.pipe(HttpApiSchema.status(201))),
     error: conflict
-  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...bodySteps)).annotateMerge(OpenApi.annotations({
     summary: "Issue a key",
     description: "Returns the key with its secret, which is not shown again. A second request with the same " +
       "`Idempotency-Key` issues no key and gets 409, which names the key that the first request issued."
@@ -71,18 +37,20 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
       encode: ({ keys, next }) => ({ body: keys, headers: next ? { link: next } : {} })
     }))
-  }).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List keys",
     description:
       "Returns a page of the keys, without secrets. A page of banned keys can have fewer keys than `limit`, or none, " +
       "and still have a `Link` to the next page."
   })),
   HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: withETag(Keys.ApiKeyDetails), error: notFound })
+    .pipe(inOrder(...operationSteps))
     .annotateMerge(OpenApi.annotations({
       summary: "Show a key",
       description: "Returns the key, its rate limit windows, its ban, and the former secrets in their grace period."
     })),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
+    .pipe(inOrder(...operationSteps))
     .annotateMerge(OpenApi.annotations({
       summary: "Show the usage of a key over time",
       description: "Returns request counts by minute (the last 60) and by hour (up to 720). Omits empty intervals."
@@ -90,7 +58,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,
     success: Schema.Array(KeyTotals).annotate({ description: "The keys, most requests first." })
-  }).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List the keys with the most requests",
     description: "Returns the keys with the most requests of one kind in the last hour or day, in descending order. " +
       "Keys without such requests are omitted."
@@ -101,12 +69,13 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: Keys.KeyChange,
     success: withETag(Keys.ApiKey),
     error: changeErrors
-  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...bodySteps)).annotateMerge(OpenApi.annotations({
     summary: "Change a key",
     description: "Changes the fields in the body. The change takes effect within one second. `\"expiresAt\": null` " +
       "removes the expiry. Requests with a disabled key get 401 until the key is enabled again."
   })),
   HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors })
+    .pipe(inOrder(...operationSteps))
     .annotateMerge(OpenApi.annotations({
       summary: "Revoke a key",
       description: "Revokes the key permanently, within one second. This cannot be undone."
@@ -117,18 +86,20 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: [Keys.Rotation, Schema.Null],
     success: withETag(Keys.IssuedKey),
     error: changeErrors
-  }).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(OpenApi.annotations({
+  }).pipe(inOrder(...bodySteps)).annotateMerge(OpenApi.annotations({
     summary: "Rotate the secret of a key",
     description: "Returns the key with a new secret. Former secrets work until the grace period ends.",
     transform: ({ requestBody, ...operation }) => ({ ...operation, requestBody: { ...requestBody, required: false } })
   })),
   HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
+    .pipe(inOrder(...operationSteps))
     .annotateMerge(OpenApi.annotations({
       summary: "Revoke the former secrets of a key",
       description: "Revokes all former secrets now. The current secret still works."
     })),
-  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).annotateMerge(OpenApi.annotations({
-    summary: "Lift the ban on a key",
-    description: "Ends the ban now. Requests already counted still count toward the limits."
-  }))
+  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).pipe(inOrder(...operationSteps))
+    .annotateMerge(OpenApi.annotations({
+      summary: "Lift the ban on a key",
+      description: "Ends the ban now. Requests already counted still count toward the limits."
+    }))
 ).annotate(OpenApi.Description, "API keys.") {}

@@ -1,7 +1,7 @@
 import { DateTime, Result, Schema } from "effect"
 import { Cursor, limit, makeCursorCodec } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
-import { isStorable, oneOf, openTo } from "./Text.ts"
+import { isStorable, oneOf, openTo } from "./TextSchemas.ts"
 
 export const KeyId = Schema.String.annotate({
   description: "Identifier of the key. It is not secret.",

@@ -2,9 +2,9 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./DescribeIssue.ts"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
-import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./Text.ts"
 
 /** The API key of the request, which `Auth` provides. */
 export class CurrentKey extends Context.Service<CurrentKey, {
@@ -109,6 +109,12 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
+
+/** The middleware of an operation, inside the authentication and the limits of its group, in the order of a request. */
+export const operationSteps = [ConcurrencyLimit, Validation] as const
+
+/** As `operationSteps`, for an operation with a body. A slow body takes no slot of `ConcurrencyLimit`. */
+export const bodySteps = [RequestBody, ...operationSteps] as const
 
 export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
 

@@ -2,7 +2,7 @@
 import { Brand, Effect, Predicate, Result, Schema, SchemaTransformation } from "effect"
 import { Base64Url } from "effect/encoding"
 import { InvalidRequest } from "./Errors.ts"
-import { documented, transformText } from "./Text.ts"
+import { documented, transformText } from "./TextSchemas.ts"
 
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 

@@ -1,10 +1,11 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
+import { inOrder } from "./InOrder.ts"
 import { exactJson, int64, isInt64 } from "./Int64.ts"
-import { ConcurrencyLimit, deprecate, RequestBody, Sunset, Validation } from "./OperationMiddleware.ts"
+import { bodySteps, deprecate, operationSteps, Sunset } from "./OperationMiddleware.ts"
 import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
-import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./Text.ts"
+import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./TextSchemas.ts"
 
 /** SPEC §2 PetStatus. */
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
@@ -120,7 +121,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     encode: ({ next, pets }) => ({ body: pets, headers: next ? { link: next } : {} })
   })),
   error: [...Errors.commonErrors]
-}).annotateMerge(
+}).pipe(inOrder(...operationSteps)).annotateMerge(
   OpenApi.annotations({ summary: "List pets", description: "Returns a page of the pets, by ascending id." })
 )
 
@@ -150,7 +151,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     })
   })),
   error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
-}).middleware(Validation).middleware(ConcurrencyLimit).middleware(RequestBody).annotateMerge(
+}).pipe(inOrder(...bodySteps)).annotateMerge(
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
 
@@ -159,7 +160,7 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   success: PetJson.annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 })
-  .middleware(Sunset)
+  .pipe(inOrder(...operationSteps, Sunset))
   .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets", "/docs"))
   .annotateMerge(OpenApi.annotations({
     summary: "Get a pet",

@@ -1,15 +1,9 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { basePaths, keyPrefix, name, title } from "./Brand.ts"
+import { inOrder } from "./InOrder.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
-import {
-  Auth,
-  ConcurrencyLimit,
-  Deprecation,
-  IgnoresUnknownNames,
-  RateLimit,
-  Validation
-} from "./OperationMiddleware.ts"
+import { Auth, Deprecation, IgnoresUnknownNames, RateLimit } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
@@ -44,16 +38,9 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/**
- * The API under `/v1`. Middleware runs in this order: authentication, rate limit, body, concurrency limit, validation,
- * and `Sunset` if deprecated. It is added in reverse, an endpoint's own before its group's. Endpoints with a body add
- * `Validation` and `ConcurrencyLimit` themselves, before `RequestBody`, so that it runs before both.
- */
+/** The API under `/v1`. The authentication and the limits of a group run before the middleware of its endpoints. */
 export class PetstoreApi extends HttpApi.make(name)
-  .add(
-    PetsGroup.annotate(IgnoresUnknownNames, true)
-      .middleware(Validation).middleware(ConcurrencyLimit).middleware(RateLimit).middleware(Auth)
-  )
+  .add(PetsGroup.annotate(IgnoresUnknownNames, true).pipe(inOrder(Auth, RateLimit)))
   .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotateMerge(OpenApi.annotations({

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { oneOf } from "./Text.ts"
+import { oneOf } from "./TextSchemas.ts"
 
 /** The maximum numbers of requests in 60 seconds (`perMinute`) and in 86,400 seconds (`perDay`). */
 export const Limits = Schema.Struct({

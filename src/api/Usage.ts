@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { Instant, KeyId } from "./KeySchemas.ts"
 import { limit } from "./Paging.ts"
 import { Plan } from "./Plans.ts"
-import { oneOf } from "./Text.ts"
+import { oneOf } from "./TextSchemas.ts"
 
 const counts = {
   /** Requests within the limits. */

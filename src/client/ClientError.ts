@@ -1,8 +1,8 @@
 import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { title } from "../api/Brand.ts"
+import { describeIssue } from "../api/DescribeIssue.ts"
 import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
-import { describeIssue } from "../api/Text.ts"
 
 type Request = HttpClientRequest.HttpClientRequest
 

@@ -4,7 +4,8 @@
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
-import { describeIssue, formatChoice } from "../api/Text.ts"
+import { describeIssue } from "../api/DescribeIssue.ts"
+import { formatChoice } from "../api/TextSchemas.ts"
 
 /** `form` describes the valid values. The error is `Expected ${form}` plus the string that `parse` fails with. */
 export interface Form<A> {

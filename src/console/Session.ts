@@ -3,7 +3,7 @@ import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
 import type { Session as TokenSession } from "../api/AdminApi.ts"
 import { wordsOf } from "../api/Audit.ts"
-import { describeIssue } from "../api/Text.ts"
+import { describeIssue } from "../api/DescribeIssue.ts"
 import { AdminClient } from "../client/AdminClient.ts"
 import { isNavigationBlocked } from "./Route.ts"
 

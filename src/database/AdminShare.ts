@@ -3,7 +3,7 @@ import * as Outage from "./Outage.ts"
 
 /**
  * Limits how many connections the statements of the admin API and of the expiry use at once. So waits on their tables
- * leave connections for pets, the lookup of keys, `/readyz` and flushes. The embedded database needs no limit.
+ * leave connections for the API, the lookup of keys, `/readyz` and flushes. The embedded database needs no limit.
  */
 export const AdminShare = Context.Reference<Semaphore.Semaphore | undefined>("petstore/AdminShare", {
   defaultValue: () => undefined

@@ -3,13 +3,13 @@
  *
  * Laws, for any failure of statements:
  * 1. A failure of the database that an operator or time can end is a `ServiceUnavailable`, and is logged once.
- * 2. Any other failure of a statement is a defect with that failure as it was, so it is a 500 with its cause in the log.
+ * 2. Any other failure of a statement is a defect with that failure as it was: a 500 with its cause in the log.
  * 3. A failure that is no fault of the database passes unchanged.
  */
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describeCause } from "../observability/LogReferences.ts"
+import { describeCause } from "../observability/DescribeCause.ts"
 import * as Deadline from "./Deadline.ts"
 import { databaseSilent } from "./Deadline.ts"
 

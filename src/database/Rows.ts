@@ -1,6 +1,6 @@
 import { Effect, Schema } from "effect"
 import { SqlSchema } from "effect/sql"
-import { describeIssue } from "../api/Text.ts"
+import { describeIssue } from "../api/DescribeIssue.ts"
 
 export const decode = <Row extends Schema.Constraint, E, R>(
   table: string,

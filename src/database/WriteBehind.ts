@@ -1,6 +1,7 @@
 /**
- * A write-behind buffer: collects values by key, and writes them in the background, `interval` after the first of
- * them, and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the end of its scope:
+ * A write-behind buffer: collects values by key, and writes them in the background, `interval` after the first of them,
+ * and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the
+ * end of its scope:
  *
  * 1. A value is pending until the write that has it succeeds. So no value is lost, and none is written again after a
  *    success.

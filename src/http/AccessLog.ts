@@ -44,7 +44,7 @@ const describeError = ({ code, message, status }: ApiError): { error: string; fi
 
 export const recordRequest = (
   { method, url }: Pick<RequestHead, "method" | "url">,
-  { endpoint, error, keyId = "none", rejection, requestId, startedAtNs, traceId, window }: RequestContext,
+  { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId, window }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
@@ -65,7 +65,7 @@ export const recordRequest = (
       ...window !== undefined && { window },
       durationMs,
       keyId,
-      ...rejection,
+      ...rejectedKey,
       requestId,
       ...traceId !== undefined && { traceId }
     }

@@ -1,18 +1,16 @@
 import { Effect, Layer } from "effect"
 import { HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"
-import * as NodeServer from "../node-server/NodeServer.ts"
-import * as ApiPort from "./ApiPort.ts"
+import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
-import * as PortMiddleware from "./PortMiddleware.ts"
+import * as PortServer from "./PortServer.ts"
+import * as RequestLifecycle from "./RequestLifecycle.ts"
 
-export const layer = Layer.unwrap(Effect.map(ApiPort.makeHooks(Documents.paths), (hooks) =>
-  NodeServer.layer(
-    PortMiddleware.toHttpEffect(Layer.merge(ApiPort.routes, Documents.layer), hooks),
+export const layer = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths), (hooks) =>
+  PortServer.layer(
+    RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.routes, Documents.layer), hooks),
     Settings,
-    hooks.trustedProxies,
-    PortMiddleware.reject(hooks),
-    { spanName: PortMiddleware.spanNameOf(hooks) }
+    hooks
   )))
 
 /** Logs where the API is. Run it once the other listeners listen too, so that a failed start says nothing of this one. */

@@ -1,7 +1,6 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
-import * as Brand from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
@@ -39,25 +38,24 @@ export const layer = Layer.effect(
         (services: Context.Context<HttpServerRequest.HttpServerRequest>): Authorized => {
           const request = Context.get(services, HttpServerRequest.HttpServerRequest)
           const context = Context.get(services, RequestContext)
-          context.endpoint = endpoint
+          context.routed(endpoint)
           const secret = bearerOf(request)
           if (secret === undefined) {
-            context.rejection = { address: clientAddress(request) }
+            context.rejected({ address: clientAddress(request) })
             return Effect.fail(missingOf(request))
           }
           return Effect.matchEffect(verify(Redacted.make(secret)), {
             onSuccess: (key) => {
-              context.keyId = key.id
-              context.span?.attribute(`${Brand.name}.key.id`, key.id)
+              context.authenticated(key.id)
               return Effect.provideService(httpEffect, CurrentKey, key)
             },
             onFailure: (failure): Effect.Effect<never, Rejection> => {
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
-              const { keyId = "none", reason: rejection } = failure
-              context.rejection = { keyId, rejection, address: clientAddress(request) }
-              const message = rejection === "admin_token"
+              const { keyId = "none", reason } = failure
+              context.rejected({ keyId, rejection: reason, address: clientAddress(request) })
+              const message = reason === "admin_token"
                 ? adminTokenMessage
-                : rejection === "malformed"
+                : reason === "malformed"
                 ? confusionOf(secret, "API key")
                 : undefined
               return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))

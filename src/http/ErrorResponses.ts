@@ -9,7 +9,7 @@ type Response = HttpServerResponse.HttpServerResponse
 const retryAfter = Schema.encodeSync(Errors.RetryAfter)
 
 export const make = (context: RequestContext, error: Errors.ApiError, headers: Record<string, string> = {}) => {
-  context.error = error
+  context.failed(error)
   return HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
     status: error.status,
     contentType: "application/json",

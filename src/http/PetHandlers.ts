@@ -1,10 +1,11 @@
-import { Context, Effect, Layer, Scope } from "effect"
+import { Context, Effect, Layer, References, Scope, Tracer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
 import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { petCursors } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
+import * as HeldServices from "../node-server/HeldServices.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 
 const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
@@ -34,7 +35,15 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
 
 const needed = [PetRepository, Scope.Scope, ...operationMiddleware] as const
 
-/** HttpApi copies all services for every request, so keep only those that the handlers need. */
+/** HttpApi adds this context to that of every request, so leave out the span and the log fields that a request has. */
+const contextOfRequests = <Needed extends Context.Service.Identifier<typeof needed[number]>>(
+  context: Context.Context<Needed>
+) =>
+  HeldServices.omit(context).pipe(
+    Context.omit(Tracer.ParentSpan, References.CurrentLogAnnotations),
+    Context.merge(Context.pick(...needed)(context))
+  )
+
 export const layer = Layer.effectContext(
-  Effect.updateContext(Layer.build(group), Context.pick(...needed)<Context.Service.Identifier<typeof needed[number]>>)
+  Effect.updateContext(Layer.build(group), contextOfRequests<Context.Service.Identifier<typeof needed[number]>>)
 )

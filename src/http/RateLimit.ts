@@ -11,7 +11,7 @@ import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { RequestContext } from "./RequestContext.ts"
+import { type RejectingWindow, RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
 type LimitScope = "key" | "address"
@@ -29,8 +29,6 @@ const countDecision = (decision: Decision, plan: Plan | "none", context: Context
   decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, context)
   if (decision.banBegan) bans(plan).updateUnsafe(1, context)
 }
-
-type RejectingWindow = "minute" | "day" | "ban"
 
 /** What rejected a request: a window of its limit, or a ban. */
 const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
@@ -52,10 +50,10 @@ export const layer = Layer.effect(
         const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
         const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
           countDecision(decision, key.plan, services)
-          context.keyDecision = decision
+          context.charged(decision)
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
-          context.window = rejectingWindow(decision)
+          context.exceeded(rejectingWindow(decision))
           const rejection = Effect.fail(rejectionOf(decision, "key"))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
           if (!banBegan) return rejection
@@ -93,9 +91,7 @@ export const limitAddress = (
     ? Effect.map(limiter.peek(addressOf(head), planLimits.free), (decision) => ({ decision, response }))
     : Effect.map(chargeAddress(limiter, head), (decision) => {
       if (decision.allowed) return { decision, response }
-      context.window = rejectingWindow(decision)
-      // Of a 429, the log needs the address, even if the request had no key.
-      context.rejection ??= { address: clientAddress(head) }
+      context.exceeded(rejectingWindow(decision), clientAddress(head))
       return {
         decision,
         response: ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })

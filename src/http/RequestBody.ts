@@ -3,7 +3,7 @@ import { type Headers, HttpServerRequest } from "effect/http"
 import * as Errors from "../api/Errors.ts"
 import { RequestBody } from "../api/OperationMiddleware.ts"
 import { type BodySource, isBodySource } from "../node-server/BodyState.ts"
-import { bodyErrorOf } from "../node-server/NodeErrors.ts"
+import { bodyErrorOf } from "./ParserErrors.ts"
 import { hasUnknownExpectation } from "./RequestHead.ts"
 
 /** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */

@@ -1,31 +1,79 @@
+/** The state of a request. It changes only by the transitions below, each of which one file calls. */
 import { Context, Effect, type Tracer } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-export interface RequestContext {
+/** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
+type RejectedKey = Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
+
+/** What rejects a request that is over its limits. */
+export type RejectingWindow = "minute" | "day" | "ban"
+
+class RequestState {
   readonly requestId: string
   readonly startedAtNs: bigint
-  traceId?: string
-  /** Only if traces are exported: the span of the request. */
-  span?: Tracer.Span
-  endpoint?: HttpApiEndpoint.Top
-  keyId?: string
-  /** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
-  rejection?: Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
-  /** Set once the request counts against the API key. If unset, `ApiPort.ts` counts it against the address. */
-  keyDecision?: Decision
-  /** Only for the access log: what rejected the request, a window of its limit or a ban. */
-  window?: "minute" | "day" | "ban" | undefined
-  error?: ApiError
+  readonly traceId: string | undefined
+  endpoint: HttpApiEndpoint.Top | undefined
+  keyId: string | undefined
+  rejectedKey: RejectedKey | undefined
+  /** The decision on the API key. While unset, the request counts against its address. */
+  keyDecision: Decision | undefined
+  /** Only for the access log: what rejected the request. */
+  window: RejectingWindow | undefined
+  error: ApiError | undefined
+
+  readonly #span: Tracer.Span | undefined
+
+  constructor(requestId: string, startedAtNs: bigint, span: Tracer.AnySpan | undefined) {
+    this.requestId = requestId
+    this.startedAtNs = startedAtNs
+    this.traceId = span?.traceId
+    this.#span = span?._tag === "Span" ? span : undefined
+    this.#span?.attribute(`${Brand.name}.request.id`, requestId)
+  }
+
+  /** The request has reached the middleware of `endpoint`. */
+  routed(endpoint: HttpApiEndpoint.Top): void {
+    this.endpoint = endpoint
+  }
+
+  authenticated(keyId: string): void {
+    this.keyId = keyId
+    this.#span?.attribute(`${Brand.name}.key.id`, keyId)
+  }
+
+  rejected(key: RejectedKey): void {
+    this.rejectedKey = key
+  }
+
+  /** The request counts against its API key, also if that does not allow it. */
+  charged(decision: Decision): void {
+    this.keyDecision = decision
+  }
+
+  /** The request is over the limits of its API key, or of its `address`. */
+  exceeded(window: RejectingWindow | undefined, address?: string): void {
+    this.window = window
+    if (address !== undefined) this.rejectedKey ??= { address }
+  }
+
+  /** The response is that of `error`. A later failure replaces an earlier one. */
+  failed(error: ApiError): void {
+    this.error = error
+  }
 }
 
-export const makeRequestContext = (sentId: unknown, startedAtNs: bigint): RequestContext => ({
+export interface RequestContext extends Readonly<RequestState> {}
+
+/** `sentId` is the `X-Request-Id` of the request. */
+export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: Tracer.AnySpan): RequestContext => {
   // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
-  requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId)) ? sentId : crypto.randomUUID(),
-  startedAtNs
-})
+  const isUsable = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
+  return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
+}
 
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
@@ -33,5 +81,5 @@ export const RequestContext = Context.Reference<RequestContext>("petstore/http/R
 
 export const recordError = (error: unknown) =>
   Effect.map(RequestContext, (context) => {
-    if (isApiError(error)) context.error = error
+    if (isApiError(error)) context.failed(error)
   })

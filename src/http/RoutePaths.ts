@@ -1,7 +1,7 @@
 import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { basePaths } from "../api/Brand.ts"
+import { closestOf } from "../api/DescribeIssue.ts"
 import { NotFound } from "../api/Errors.ts"
-import { closestOf } from "../api/Text.ts"
 
 export const routerConfig = {
   caseSensitive: true,

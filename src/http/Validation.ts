@@ -10,11 +10,12 @@ const twoTypes = new InvalidRequest({
   message: "Invalid request: header.content-type: expected one Content-Type header."
 })
 
+/** Adds to `Validation.layer` of the contract what it cannot see: `Expect`, and a second `Content-Type`. */
 export const layer = Layer.effect(
   Validation,
-  Effect.map(Validation, (decoded) =>
+  Effect.map(Validation, (validationOfContract) =>
     Validation.of((httpEffect, options) => {
-      const valid = decoded(httpEffect, options)
+      const valid = validationOfContract(httpEffect, options)
       return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): typeof valid | Rejected => {
         if (hasUnknownExpectation(request)) return Effect.fail(new ExpectationFailed())
         return isRepeated(request, "content-type") ? Effect.fail(twoTypes) : valid

@@ -53,7 +53,7 @@ export const layer = Layer.effect(
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
         const context = yield* RequestContext
-        context.endpoint = endpoint
+        context.routed(endpoint)
         // Compare the token before counting failures, so that failures never block a request with a valid token.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))

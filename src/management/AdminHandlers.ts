@@ -15,8 +15,8 @@ import { environment as environmentSetting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Deadline from "../database/Deadline.ts"
 import { make as makeConcurrencyLimit, maxOperations } from "../http/ConcurrencyLimit.ts"
-import { type PortHooks, withHeaders } from "../http/PortMiddleware.ts"
 import * as RequestBody from "../http/RequestBody.ts"
+import { type PortHooks, withHeaders } from "../http/RequestLifecycle.ts"
 import { apiPort, makeRoutesAt } from "../http/RoutePaths.ts"
 import * as Validation from "../http/Validation.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
@@ -126,7 +126,7 @@ export const layer = HttpApiBuilder.layer(AdminApi).pipe(
 export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages, apiPort),
   trustedProxies: [],
-  finish: (_, { requestId }, response) =>
+  completeResponse: (_, { requestId }, response) =>
     Effect.succeed(withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })),
   abort: () => Effect.void
 })

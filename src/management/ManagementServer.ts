@@ -1,59 +1,24 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Context, Effect, Layer, Metric, Option, Ref, Schedule } from "effect"
-import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { Config, Context, Effect, Layer, Option } from "effect"
+import { HttpServer } from "effect/http"
 import { OpenApi } from "effect/http-api"
-import { PrometheusMetrics } from "effect/observability"
 import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
-import { ServiceUnavailable } from "../api/Errors.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
 import { newestVersion as schemaVersion } from "../database/Database.ts"
-import { Readiness } from "../database/Readiness.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import * as PortMiddleware from "../http/PortMiddleware.ts"
+import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
-import { reportPaths } from "../http/RoutePaths.ts"
-import * as NodeServer from "../node-server/NodeServer.ts"
-import { gauge } from "../observability/MetricConstructors.ts"
-import { serviceVersion } from "../observability/ProcessMetrics.ts"
-import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import * as RequestLifecycle from "../http/RequestLifecycle.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
-
-const ready = gauge("ready", "1 while the database responds within a second, else 0.")
-
-const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
-
-const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const [limiter, draining, readiness] = [yield* RateLimiter, yield* PortMiddleware.GracefulShutdown, yield* Readiness]
-  const revision = yield* Settings.buildRevision.config
-  const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
-  const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
-  yield* router.add("GET", reportPaths.health, HttpServerResponse.jsonUnsafe(health))
-  yield* router.add("GET", reportPaths.readiness, () =>
-    Effect.map(
-      Effect.flatMap(Ref.get(draining), (isEnding) => isEnding ? ending : Effect.andThen(readiness, limiter.counting)),
-      (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
-    ))
-  const updateReady = Effect.flatMap(Effect.isSuccess(readiness), (isReady) => Metric.update(ready, Number(isReady)))
-  // OTLP exports the gauge's last value, so update the gauge even if `/metrics` is not scraped.
-  yield* Effect.forkScoped(Effect.repeat(updateReady, Schedule.fixed("15 seconds")))
-  const report = Effect.andThen(updateReady, PrometheusMetrics.format())
-  const contentType = "text/plain; version=0.0.4; charset=utf-8"
-  yield* router.add(
-    "GET",
-    reportPaths.metrics,
-    Effect.map(report, (text) => HttpServerResponse.text(text, { contentType }))
-  )
-}))
+import * as HealthReports from "./HealthReports.ts"
 
 const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fromApi(AdminApi))
 
-const probes = new Set<string>(Object.values(reportPaths))
-
-const otherPaths = [...Object.values(reportPaths), "/admin/openapi.json", ...ConsoleFiles.paths]
+const otherPaths = [...HealthReports.paths, "/admin/openapi.json", ...ConsoleFiles.paths]
 
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
@@ -84,17 +49,19 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   const trustedProxies = yield* Settings.managementTrustedProxies.config
-  const hooks = { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
+  const hooks: RequestLifecycle.PortHooks = {
+    ...AdminHandlers.makeHooks(otherPaths),
+    trustedProxies,
+    isAllowedHost: isAllowedAmong(names),
+    // Probes and scrapes come every few seconds, and would fill a collector.
+    isUntraced: ({ url }) => HealthReports.paths.includes(url.split("?", 1).join())
+  }
   const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
-  const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer).pipe(
+  const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
-  const httpEffect = PortMiddleware.toHttpEffect(routes, hooks)
-  const server = NodeServer.layer(httpEffect, address, trustedProxies, PortMiddleware.reject(hooks), {
-    spanName: PortMiddleware.spanNameOf(hooks),
-    // Probes and scrapes come every few seconds, and would fill a collector.
-    isUntraced: ({ url }) => probes.has(url.split("?", 1).join())
-  })
+  const httpEffect = RequestLifecycle.toHttpEffect(routes, hooks)
+  const server = PortServer.layer(httpEffect, address, hooks)
   const listens = Layer.effect(
     ManagementListens,
     Effect.map(Effect.context<Effect.Services<typeof logStart>>(), (context) => ({

@@ -10,7 +10,7 @@ export type BodyState = { readonly _tag: "Growing" } | SettledBody
 export interface BodySource {
   /**
    * Calls `reader` once, with the whole body or its fault: at once if the body has settled, or else when it settles. A
-   * request has one reader, which must not throw.
+   * request has one reader. If it throws, the connection ends.
    */
   whenRead(reader: (body: SettledBody) => void): void
 }

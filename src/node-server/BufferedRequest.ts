@@ -5,7 +5,8 @@
  * Laws, whatever the sizes of the chunks and whenever the reader asks:
  * - The body grows until it is whole or has failed, and never changes after that.
  * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. A larger body fails, and its connection hears of it.
- * - A reader gets the settled body exactly once. It may ask before or after the body settles.
+ * - A reader gets the settled body exactly once. It may ask before or after the body settles. So do readers of the
+ *   stream: it ends, or fails with the fault, once they have begun to read.
  */
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
@@ -16,6 +17,8 @@ export interface RequestHost {
   bodyWhole(request: BufferedRequest): void
   /** The body is larger than its limits. */
   bodyFault(fault: Error): void
+  /** Ends the connection after a defect of a reader. */
+  crash(defect: unknown): void
 }
 
 const growing: BodyState = { _tag: "Growing" }
@@ -29,6 +32,8 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   #bytes = empty
   #size = 0
   #chunks = 0
+  /** Whether a reader of the stream has asked for the body. */
+  #isRead = false
   #reader: ((body: SettledBody) => void) | undefined
   host: RequestHost | undefined
   /** Sends 100 Continue, for a client that waits for it before it sends the body. */
@@ -41,15 +46,17 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   whenRead(reader: (body: SettledBody) => void): void {
     this.#continue()
     if (this.#body._tag === "Growing") this.#reader = reader
-    else reader(this.#body)
+    else this.#guard(reader, this.#body)
   }
 
   /** Makes the body fail, and keeps the connection open for the response. */
   failBody(fault: Error): void {
     if (this.#body._tag !== "Growing") return
     this.#settle({ _tag: "Failed", fault })
-    // For readers of the stream. Without a listener, Node would throw the error and end the process.
-    this.on("error", () => {}).destroy(fault)
+    // Without a listener, Node would throw the error and end the process.
+    this.on("error", () => {})
+    // A reader of the stream that comes later could not hear this, so `_read` does it then.
+    if (this.#isRead) this.destroy(fault)
   }
 
   /** Node's parser calls this for each chunk, and with null at the end of the body. */
@@ -59,8 +66,12 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
       const bytes = this.#bytes.subarray(0, this.#size)
       this.#settle(this.#size === 0 ? emptyBody : { _tag: "Whole", bytes })
       this.host?.bodyWhole(this)
-      if (this.#size > 0) super.push(bytes)
-      return super.push(null)
+      // Calls the listeners of a reader of the stream.
+      this.#guard(() => {
+        if (bytes.length > 0) super.push(bytes)
+        super.push(null)
+      })
+      return true
     }
     const { bodyBytes = 0, bodyChunks = 0 } = this.host?.limits ?? {}
     const size = this.#size + chunk.length
@@ -72,7 +83,9 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
 
   override _read(size: number): void {
     this.#continue()
-    super._read(size)
+    this.#isRead = true
+    if (this.#body._tag === "Failed") this.destroy(this.#body.fault)
+    else super._read(size)
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
@@ -102,7 +115,16 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#reader = undefined
     this.#bytes = empty
     // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
-    if (reader !== undefined) process.nextTick(reader, body)
+    if (reader !== undefined) process.nextTick(() => this.#guard(reader, body))
+  }
+
+  /** Calls `reader`. Node's parser and the event loop have no catch, so what it throws would end the process. */
+  #guard<A extends ReadonlyArray<unknown>>(reader: (...values: A) => void, ...values: A): void {
+    try {
+      reader(...values)
+    } catch (defect) {
+      this.host?.crash(defect)
+    }
   }
 
   #continue(): void {

@@ -18,8 +18,9 @@
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.
  * - Each connection ends within the times of `limits`, whatever its client sends (the laws of `Connection`).
- * - A throw in any listener of the server, or in sending a response, ends the connection that it belongs to, is passed
- *   to `onDefect`, and costs no other connection.
+ * - A throw in any listener of the server, in a reader of a body, or in sending a response, ends its own connection, is
+ *   passed to `onDefect`, and costs no other connection. Other callbacks only change fields and maps, and end or
+ *   destroy sockets, whose events come later, so they cannot throw.
  */
 import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
@@ -27,17 +28,15 @@ import { BufferedRequest } from "./BufferedRequest.ts"
 import { Connection, type ConnectionLimits } from "./Connection.ts"
 import { OrderedResponse } from "./OrderedResponse.ts"
 import { TurnSends } from "./TurnSends.ts"
-import { UnreadResponses } from "./UnreadResponses.ts"
+import type { UnreadResponses } from "./UnreadResponses.ts"
 
 interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedResponse> {
   readonly keepAliveTimeout: number
   readonly headersTimeout: number
   /** How often the server looks for connections that must end, in milliseconds. */
   readonly connectionsCheckingInterval: number
-  readonly limits: Omit<ConnectionLimits, "idleMs"> & {
-    /** The maximum number of bytes that all unread responses hold. */
-    readonly unreadBytes: number
-  }
+  readonly limits: Omit<ConnectionLimits, "idleMs">
+  readonly unread: UnreadResponses
   /** Called with what a listener of the server or the sending of a response throws. It must not throw. */
   readonly onDefect: (defect: unknown) => void
 }
@@ -54,12 +53,12 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
 
   constructor(options: Options) {
     super({ ...options, IncomingMessage: BufferedRequest, ServerResponse: OrderedResponse })
-    const { connectionsCheckingInterval, headersTimeout, keepAliveTimeout, limits, onDefect } = options
+    const { connectionsCheckingInterval, headersTimeout, keepAliveTimeout, limits, onDefect, unread } = options
     this.onDefect = onDefect
     // Node's timeouts come first: this is for clients that postpone them with empty lines between requests.
     const idleMs = keepAliveTimeout + keepAliveBufferMs + headersTimeout + 2 * connectionsCheckingInterval
     this.limits = { ...limits, idleMs }
-    this.unread = new UnreadResponses(limits.unreadBytes)
+    this.unread = unread
     // Respond even to a client that half-closes its socket after the request.
     Object.assign(this, { httpAllowHalfOpen: true })
     // Without this listener, Node itself responds to an unknown `Expect`, with a 417 that has no Error body.

@@ -3,10 +3,9 @@ import { type Cause, Effect, FiberSet, Option } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
-import * as Errors from "../api/Errors.ts"
 import { BufferedRequest } from "./BufferedRequest.ts"
-import { errorOfParser, originOf } from "./NodeErrors.ts"
 import type { OrderedServer } from "./OrderedServer.ts"
+import { faultOf, originOf, type ParserFault } from "./ParserFaults.ts"
 
 interface Head {
   readonly method: string
@@ -15,18 +14,19 @@ interface Head {
   readonly remoteAddress: Option.Option<string>
 }
 
-export type Reject = (error: Errors.ApiError, head: Head) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+/** Makes the response to a request that Node rejects. */
+export type Reject = (fault: ParserFault, head: Head) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {
   const run = yield* FiberSet.makeRuntime()
 
   const respond = Effect.fnUntraced(
-    function*(error: Errors.ApiError, request: BufferedRequest, headers = request.headers) {
+    function*(fault: ParserFault, request: BufferedRequest, headers = request.headers) {
       const { socket, url = "" } = request
       if (!socket.writable) return
       const method = request.method ?? "none"
       const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
-      const { body, headers: sent, status } = yield* reject(error, head)
+      const { body, headers: sent, status } = yield* reject(fault, head)
       if (!socket.writable) return
       const response = new ServerResponse(request)
       response.assignSocket(socket)
@@ -36,8 +36,8 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject:
   )
   const end = (
     socket: Socket,
-    fault: Error,
-    error: Errors.ApiError,
+    error: Error,
+    fault: ParserFault,
     request: BufferedRequest,
     headers = request.headers
   ) => {
@@ -46,16 +46,15 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject:
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
     else {
       server.connectionOf(socket)?.fail(
-        fault,
-        () => void run(Effect.onError(respond(error, request, headers), destroy))
+        error,
+        () => void run(Effect.onError(respond(fault, request, headers), destroy))
       )
     }
   }
-  server.on("clientError", (fault, socket) => {
-    if (socket instanceof Socket) end(socket, fault, errorOfParser(fault), new BufferedRequest(socket), originOf(fault))
+  server.on("clientError", (error, socket) => {
+    if (socket instanceof Socket) end(socket, error, faultOf(error), new BufferedRequest(socket), originOf(error))
   })
   server.on("connect", (request) => {
-    const error = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
-    end(request.socket, error, error, request)
+    end(request.socket, new Error("CONNECT is not allowed"), { _tag: "MethodNotAllowed", method: "CONNECT" }, request)
   })
 })

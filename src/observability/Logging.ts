@@ -12,7 +12,10 @@ const dropped = counter(
   "Log lines that were dropped because the reader of standard error is slow."
 )
 
-/** Continues without logs if the reader of standard error is gone. Without this listener, the process would end. */
+/**
+ * Continues without logs if the reader of standard error is gone, or its disk is full. `write` reports each fault as an
+ * event and never throws. Without this listener, the process would end.
+ */
 const ignoreError = (): void => {}
 
 /**

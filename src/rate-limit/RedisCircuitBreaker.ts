@@ -11,7 +11,7 @@
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
-import { describeCause } from "../observability/LogReferences.ts"
+import { describeCause } from "../observability/DescribeCause.ts"
 import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"

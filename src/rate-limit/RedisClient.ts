@@ -82,9 +82,10 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
     // Refresh the topology here, because the library's own refresh misses a master that was down at startup.
-    client.on("node-reconnecting", ({ host, port }) => {
-      client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
-    })
+    // It is undocumented, so an `async` function: its throw must not end the process from the client's timer.
+    const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
+      client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
+    client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))
     const serverOf = (caller: Caller) => client.slots[slotOf(caller)]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
   }

@@ -4,7 +4,7 @@ import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, statSync, writeFileSync } from "node:fs"
 import { join, relative } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
-import * as LogReferences from "../../src/observability/LogReferences.ts"
+import { describeCause } from "../../src/observability/DescribeCause.ts"
 import { random } from "../support/Databases.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
@@ -23,7 +23,7 @@ describe("The admin token", () => {
   it.effect("of fewer than 16 characters ends the start, and the message does not have the token", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(readToken({ ADMIN_TOKEN: "adm_fifteen_cha" }))
-      const message = LogReferences.describeCause(Cause.fail(error))
+      const message = describeCause(Cause.fail(error))
       assert.strictEqual(message, "ADMIN_TOKEN: expected 16 to 4096 visible ASCII characters without spaces")
       assert.strictEqual((yield* readToken({ ADMIN_TOKEN: " adm_sixteen_char\n" })).token, "adm_sixteen_char")
     }))
@@ -33,7 +33,7 @@ describe("The admin token", () => {
       const DATA_DIR = yield* temporaryDirectory
       writeFileSync(join(DATA_DIR, "admin-token"), "adm_secret\nadm_secret_2", { mode: 0o600 })
       const error = yield* Effect.flip(readToken({ DATA_DIR: relative(".", DATA_DIR) }))
-      const message = LogReferences.describeCause(Cause.fail(error))
+      const message = describeCause(Cause.fail(error))
       assert.match(message, new RegExp(`^${DATA_DIR}/admin-token: expected 16 to 4096 visible ASCII characters`))
       assert.include(message, "Remove the file and restart: the service makes a new token")
       assert.notInclude(message, "adm_secret")

@@ -3,7 +3,7 @@ import { Cause, Config, ConfigProvider, Effect } from "effect"
 import { parseEnv } from "node:util"
 import { findMistyped } from "../../src/config/MistypedSettings.ts"
 import { allSettings, checkSettings } from "../../src/config/Settings.ts"
-import * as LogReferences from "../../src/observability/LogReferences.ts"
+import { describeCause } from "../../src/observability/DescribeCause.ts"
 import { readPage } from "../support/Documents.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
@@ -54,7 +54,7 @@ describe("Settings", () => {
       const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
       assert.deepStrictEqual(empty, absent)
       for (const text of invalid) {
-        const message = LogReferences.describeCause(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
+        const message = describeCause(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
         assert.isTrue(message.startsWith(`${name}: expected ${form}`), `${text}: ${message}`)
         assert.notInclude(message, "secret")
       }

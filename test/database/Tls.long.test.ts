@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Record } from "effect"
 import { SqlClient } from "effect/sql"
-import { describeCause } from "../../src/observability/LogReferences.ts"
+import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { databaseAt } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"

@@ -19,9 +19,9 @@ const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
     const write = (line: string) => void lines.push(line)
     const logger = Logger.map(Logger.formatJson, write)
     const context = makeRequestContext("id:1.2-3_4", 0n)
-    if (url === undefined) context.endpoint = PetstoreApi.groups.pets.endpoints.getPet
-    if (keyId !== undefined) context.keyId = keyId
-    if (error !== undefined) context.error = error
+    if (url === undefined) context.routed(PetstoreApi.groups.pets.endpoints.getPet)
+    if (keyId !== undefined) context.authenticated(keyId)
+    if (error !== undefined) context.failed(error)
     yield* recordRequest({ method: "GET", url: url ?? "/v1/pets/1" }, context, error?.status ?? 200).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),

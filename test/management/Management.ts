@@ -4,7 +4,7 @@ import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } 
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
-import { GracefulShutdown } from "../../src/http/PortMiddleware.ts"
+import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"

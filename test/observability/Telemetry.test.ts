@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
 import { text } from "node:stream/consumers"
-import { describeCause } from "../../src/observability/LogReferences.ts"
+import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
 import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"

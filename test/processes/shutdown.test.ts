@@ -151,6 +151,38 @@ it.live("On SIGTERM a process closes idle connections, serves open requests, log
     assert.match(service.stderr(), /"status":499/)
   }))
 
+it.live("Clients that send bytes after a faulty body lose their connections, and delay no stop", () =>
+  Effect.gen(function*() {
+    const service = yield* start({ DATA_DIR: yield* dataDirectory })
+    const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
+    const { key } = yield* issue(service)
+    let closed = 0
+    const open = (bytes: string) =>
+      Effect.acquireRelease(
+        Effect.sync(() => {
+          const socket = connect({ port: portOf(service), host: "127.0.0.1", allowHalfOpen: true })
+          const drip = setInterval(() => socket.write("x"), 200)
+          socket.on("error", () => {}).on("close", () => void closed++).resume().write(bytes)
+          return { socket, drip }
+        }),
+        ({ drip, socket }) =>
+          Effect.sync(() => {
+            clearInterval(drip)
+            socket.destroy()
+          })
+      )
+    const faulty = [`${head}\r\nzz\r\n`, `${head}Authorization: Bearer ${key}\r\n\r\nzz\r\n`]
+    const opened = yield* Effect.forEach(Array.from({ length: 10 }, () => faulty).flat(), open)
+    yield* until(() => opened.every(({ socket }) => socket.bytesRead > 0))
+    yield* until(() => closed === opened.length)
+    const late = yield* Effect.forEach(faulty, open)
+    yield* until(() => late.every(({ socket }) => socket.bytesRead > 0))
+    const signalledAt = performance.now()
+    assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    // A request that is still open would take `maxResponsesClose`.
+    assert.isBelow(performance.now() - signalledAt, 5_000)
+  }))
+
 const lockedTitle = "A process that cannot write its counts exits with 1, and its log says which are lost"
 it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(lockedTitle, () =>
   Effect.gen(function*() {

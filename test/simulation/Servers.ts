@@ -157,7 +157,8 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
           reply(rows)
         })
       })
-      return Effect.onInterrupt(statement, () => Effect.sync(() => isAwaited = false))
+      // After an interruption or a lost connection, the process awaits it no longer, and it can still commit.
+      return Effect.ensuring(statement, Effect.sync(() => isAwaited = false))
     })
 
   return {

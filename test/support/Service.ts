@@ -5,7 +5,8 @@ import { HttpServer } from "effect/http"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { NewKey } from "../../src/api/KeySchemas.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
-import { GracefulShutdown } from "../../src/http/PortMiddleware.ts"
+import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import * as HeldServices from "../../src/node-server/HeldServices.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { unlimitedKeyOptions } from "./Process.ts"
@@ -56,7 +57,7 @@ export const service = <E>(
   Layer.fresh(Service.layer.pipe(
     Layer.provideMerge(ApiServer.layer),
     Layer.provide(draining),
-    Layer.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
+    HeldServices.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
     Layer.provide(Logger.layer(loggers))
   ))

@@ -5,6 +5,7 @@ import { Deprecation } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
+import * as HeldServices from "../node-server/HeldServices.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordRequest } from "./AccessLog.ts"
@@ -12,11 +13,11 @@ import * as Auth from "./Auth.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
 import * as PetHandlers from "./PetHandlers.ts"
-import { type PortHooks, withHeaders } from "./PortMiddleware.ts"
 import * as RateLimit from "./RateLimit.ts"
 import * as RequestBody from "./RequestBody.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { headerOf, type RequestHead } from "./RequestHead.ts"
+import { type PortHooks, withHeaders } from "./RequestLifecycle.ts"
 import { makeRoutesAt, managementPort } from "./RoutePaths.ts"
 import * as Sunset from "./Sunset.ts"
 import * as Validation from "./Validation.ts"
@@ -27,7 +28,7 @@ export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide([Auth.layer, RateLimit.layer, RequestBody.layer]),
   Layer.provide([ConcurrencyLimit.layer, Validation.layer, Sunset.layer]),
-  Layer.provide(HttpServer.layerServices)
+  HeldServices.provide(HttpServer.layerServices)
 )
 
 export const makeHooks = Effect.fnUntraced(
@@ -36,7 +37,7 @@ export const makeHooks = Effect.fnUntraced(
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages, managementPort)
 
-    const send = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
+    const addHeadersAndLog = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response
       const endpoint = context.endpoint ?? routesAt(head.url, head.method).endpoint
       const headers: Record<string, string> = {
@@ -59,10 +60,10 @@ export const makeHooks = Effect.fnUntraced(
     return {
       routesAt,
       trustedProxies: yield* trustedProxies.config,
-      finish: (head, context, response) => {
-        if (context.keyDecision !== undefined) return send(head, context, context.keyDecision, response)
+      completeResponse: (head, context, response) => {
+        if (context.keyDecision !== undefined) return addHeadersAndLog(head, context, context.keyDecision, response)
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
-        return Effect.flatMap(limited, (limit) => send(head, context, limit.decision, limit.response))
+        return Effect.flatMap(limited, (limit) => addHeadersAndLog(head, context, limit.decision, limit.response))
       },
       // Interrupted requests count against the address, so that clients cannot avoid the rate limit by disconnecting.
       // The recorded status is 499, as in nginx.

@@ -1,10 +1,9 @@
 /**
  * Middleware for all routes of a port: provides the request context, turns failures into responses with the Error body,
- * and passes responses to `hooks.finish`. Hot path: avoids `Effect.gen`.
+ * and passes responses to `hooks.completeResponse`. Hot path: avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { Headers, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
 import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
@@ -19,10 +18,12 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers to `response`. The API port's `finish` also logs the request, and can return a 429. */
-  readonly finish: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
+  /** Whether a request has no span. */
+  readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
+  /** Adds the headers of the port. The API port also charges the address, which can return a 429, and logs. */
+  readonly completeResponse: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
-   * Runs instead of `finish` for a request that is interrupted before it has a response, because the client
+   * Runs instead of `completeResponse` for a request that is interrupted before it has a response, because the client
    * disconnected or the process stops.
    */
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
@@ -44,7 +45,7 @@ export const withHeaders = (response: Response, headers: Record<string, string>)
     headers: Headers.fromRecordUnsafe(headers)
   })
 
-const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
+const addHeadersOfStatus = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
   if (response.status === 415 && headerOf(head, "content-encoding") !== undefined) {
     return HttpServerResponse.setHeaders(response, acceptedCodings)
@@ -64,7 +65,7 @@ export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead)
     const response = error.status === 405
       ? ErrorResponses.make(context, new MethodNotAllowed({ message }), { connection: "close", allow })
       : ErrorResponses.make(context, error, { connection: "close" })
-    return hooks.finish(head, context, response)
+    return hooks.completeResponse(head, context, response)
   })
 
 export const layer = (hooks: PortHooks) =>
@@ -74,24 +75,19 @@ export const layer = (hooks: PortHooks) =>
       const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = applyForwardedFor(hooks.trustedProxies)
 
-      const finish = (head: RequestHead, context: RequestContext, response: Response) => {
-        const own = addRequiredHeaders(head, response)
-        const sent = Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
-        return hooks.finish(head, context, sent)
+      const complete = (head: RequestHead, context: RequestContext, response: Response) => {
+        const own = addHeadersOfStatus(head, response)
+        const closing = Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
+        return hooks.completeResponse(head, context, closing)
       }
 
       return (httpEffect) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const startedAtNs = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
-          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs)
-          const { requestId } = context
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
-          if (span?._tag === "Span") {
-            span.attribute(`${Brand.name}.request.id`, requestId)
-            context.span = span
-          }
-          if (span !== undefined) context.traceId = span.traceId
+          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs, span)
+          const { requestId } = context
           // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
           // Effect's server and `testing.ts` restore the context after each request.
           fiber.setContext(fiber.context.pipe(
@@ -100,14 +96,14 @@ export const layer = (hooks: PortHooks) =>
           ))
           const error = headError(request, hooks)
           const responded = Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
-            onSuccess: (response) => finish(request, context, response),
+            onSuccess: (response) => complete(request, context, response),
             onFailure: (cause): Effect.Effect<Response, Types.unhandled> => {
               if (Cause.hasInterruptsOnly(cause)) {
                 const interrupts = Cause.fromReasons<never>(cause.reasons.filter(Cause.isInterruptReason))
                 return Effect.andThen(hooks.abort(request, context), Effect.failCause(interrupts))
               }
               const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
-              return Effect.flatMap(response, (made) => finish(request, context, made))
+              return Effect.flatMap(response, (made) => complete(request, context, made))
             }
           })
           return Effect.catchDefect(

@@ -1,6 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
+import { Headers, HttpServerResponse } from "effect/http"
 import { NotFound } from "../../src/api/Errors.ts"
+import { withHeaders } from "../../src/http/RequestLifecycle.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
@@ -26,4 +28,11 @@ it.live.each(defects)("A defect in %s is a logged 500, also if it is an error of
     const texts = [`"level":"ERROR"`, "The request failed", "from a defect", requestId]
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
   }).pipe(Effect.provide(service(store, {}, { loggers })))
+})
+
+it("A response that gets the headers of its port has real Headers, and is a response", () => {
+  const response = withHeaders(HttpServerResponse.text("a"), { "x-request-id": "b" })
+  assert.isTrue(Headers.isHeaders(response.headers))
+  assert.isTrue(HttpServerResponse.isHttpServerResponse(response))
+  assert.deepStrictEqual({ ...response.headers }, { "x-request-id": "b" })
 })

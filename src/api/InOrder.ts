@@ -1,0 +1,36 @@
+import type { Context } from "effect"
+import type { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+
+type Key = Context.Key<HttpApiMiddleware.AnyId, unknown>
+
+/** The services that middleware requires, and no middleware before it provides. */
+type Missing<Order extends ReadonlyArray<Key>, Inner = never> = Order extends
+  readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
+  ? Missing<Before, HttpApiMiddleware.ApplyServices<Last["Identifier"], Inner>>
+  : Inner
+
+/** An endpoint or a group. */
+interface Target {
+  middleware(key: Key): Target
+}
+
+type WithOne<Self, Id extends HttpApiMiddleware.AnyId> = Self extends HttpApiGroup.Constraint
+  ? HttpApiGroup.AddMiddleware<Self, Id>
+  : HttpApiEndpoint.AddMiddleware<Self, Id>
+
+/** Adds one middleware at a time, because only those before it can provide what it requires. */
+type With<Self, Order extends ReadonlyArray<Key>> = Order extends
+  readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
+  ? With<WithOne<Self, Last["Identifier"]>, Before>
+  : Self
+
+/**
+ * Adds middleware to an endpoint, or to the endpoints of a group, in the order in which it runs. HttpApi runs the
+ * middleware first that is added last, so the middleware of a group runs before that of its endpoints.
+ */
+export function inOrder<const Order extends ReadonlyArray<Key>>(
+  ...order: Order & ([Missing<Order>] extends [never] ? unknown : { readonly missing: Missing<Order> })
+): <Self extends Target>(self: Self) => With<Self, Order>
+export function inOrder(...order: ReadonlyArray<Key>) {
+  return (self: Target): Target => order.reduceRight((each, key) => each.middleware(key), self)
+}

@@ -1,0 +1,79 @@
+/** Listens on a port: turns the settings and the contract's limits into the options of Node's edge. */
+import { Context, Effect, Layer, Scope } from "effect"
+import { HttpMiddleware, UrlParams } from "effect/http"
+import { requestLimits } from "../api/Errors.ts"
+import type { Setting } from "../config/SettingForms.ts"
+import { Settings } from "../config/Settings.ts"
+import { maxResponsesClose } from "../config/Shutdown.ts"
+import * as HeldServices from "../node-server/HeldServices.ts"
+import * as NodeServer from "../node-server/NodeServer.ts"
+import { UnreadResponses } from "../node-server/UnreadResponses.ts"
+import { peerNetwork } from "../rate-limit/ClientAddress.ts"
+import { errorOf } from "./ParserErrors.ts"
+import { type PortHooks, reject, spanNameOf } from "./RequestLifecycle.ts"
+
+export interface PortSettings {
+  readonly host: Setting<string>
+  readonly port: Setting<number>
+  readonly reusePort?: Setting<boolean>
+}
+
+/** The bounds of what a connection can hold (SECURITY.md), beside those of the settings. */
+const limits = {
+  ...requestLimits,
+  headMs: 10_000,
+  bodyChunks: 4_096,
+  arrivalMs: 30_000,
+  requestMs: 60_000,
+  readMs: 60_000
+}
+
+/** The maximum number of bytes that the unread responses of the process hold. */
+const maxUnreadBytes = 64 * 1024 * 1024
+
+/** The unread responses of the process. The ports share them. */
+export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore/http/Unread") {
+  static readonly layer = Layer.sync(Unread, () => new UnreadResponses(maxUnreadBytes))
+}
+
+/** `merge`, not `add`, which would leave fewer additions until Effect copies the context of a request. */
+const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
+  Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))
+
+/** Spans show only these three query parameters, because a client can send a secret in any other. */
+const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
+
+export const layer = <E, R>(
+  httpEffect: NodeServer.HttpEffect<E, R>,
+  { host, port, reusePort }: PortSettings,
+  hooks: PortHooks
+) =>
+  Layer.unwrap(Effect.gen(function*() {
+    const toResponse = reject(hooks)
+    return NodeServer.layer(httpEffect, {
+      address: {
+        host: yield* host.config,
+        port: yield* port.config,
+        reusePort: reusePort !== undefined && (yield* reusePort.config),
+        names: { host: host.name, port: port.name }
+      },
+      limits: {
+        ...limits,
+        keepAliveMs: 1_000 * (yield* Settings.keepAliveSeconds.config),
+        connections: yield* Settings.maxConnections.config,
+        connectionsPerNetwork: yield* Settings.maxConnectionsPerAddress.config
+      },
+      unread: yield* Unread,
+      networkOf: (peer) => peerNetwork(hooks.trustedProxies, peer),
+      reject: (fault, head) => toResponse(errorOf(fault), head),
+      contextOf: contextOfRequests,
+      maxClose: yield* maxResponsesClose
+    })
+  })).pipe(
+    Layer.provide([
+      Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames),
+      Layer.succeed(HttpMiddleware.SpanNameGenerator, spanNameOf(hooks)),
+      Layer.succeed(HttpMiddleware.TracerDisabledWhen, hooks.isUntraced ?? (() => false))
+    ]),
+    HeldServices.provide(Unread.layer)
+  )

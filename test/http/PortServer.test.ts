@@ -1,0 +1,44 @@
+import { assert, it } from "@effect/vitest"
+import { ConfigProvider, Effect, Layer } from "effect"
+import { HttpServer, HttpServerResponse } from "effect/http"
+import { Settings } from "../../src/config/Settings.ts"
+import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
+import * as PortServer from "../../src/http/PortServer.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { until } from "../support/Process.ts"
+import { message, openConnections } from "../support/Sockets.ts"
+
+/** More than the buffers of both sockets hold. */
+const large = "x".repeat(16_000_000)
+const handle = Effect.succeed(Effect.succeed(HttpServerResponse.text(large)))
+
+/** A port whose responses are large. Adds its number to `ports`. */
+const port = (ports: Array<number>) => {
+  const server = Layer.unwrap(Effect.map(ApiRoutes.makeHooks([]), (hooks) => PortServer.layer(handle, Settings, hooks)))
+  const report = Effect.map(HttpServer.HttpServer, ({ address }) => {
+    if (address._tag !== "UnixPathAddress") ports.push(address.port)
+  })
+  return Layer.provide(Layer.effectDiscard(report), server)
+}
+
+it.live("All ports together close the connection that has waited longest while responses of over 64 MiB are not read", () => {
+  const ports: Array<number> = []
+  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))
+  return Effect.gen(function*() {
+    const openUnread = (number: number) =>
+      Effect.gen(function*() {
+        const [socket = assert.fail()] = yield* openConnections(number, 1, { bytes: message("GET / HTTP/1.1") })
+        yield* until(() => socket.bytesRead > 0)
+        return socket
+      })
+    assert.lengthOf(ports, 2)
+    // A response of 16 MB that is not read counts twice, as text and as bytes. Two of them on a port are too few.
+    const sockets = yield* Effect.forEach([...ports, ...ports], openUnread)
+    const [oldest = assert.fail()] = sockets
+    yield* until(() => oldest.resume().closed)
+    assert.isBelow(oldest.bytesRead, large.length)
+    yield* until(() => sockets.slice(-2).every((socket) => socket.resume().bytesRead > large.length))
+  }).pipe(Effect.provide(
+    Layer.fresh(Layer.merge(port(ports), port(ports)).pipe(Layer.provide([RateLimiter.layerMemory, config])))
+  ))
+})
