@@ -21,7 +21,7 @@ const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 /** The rows of a page. */
 export const pageSize = 50
 
-/** Says how many rows a page has, and that they are all, if they are. The service does not count those of other pages. */
+/** Says how many rows a page has, and whether they are all. The service does not count those of other pages. */
 export const countOf = (rows: number, cursor: string | undefined, next: unknown): string =>
   cursor === undefined && next === undefined ? `${formatNumber(rows)} in total` : `${formatNumber(rows)} on this page`
 

@@ -53,8 +53,8 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
 
 export class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{ readonly version: number }> {
   override readonly message =
-    `The database has schema version ${this.version}, but this service needs version ${newestVersion}, and MIGRATE is ` +
-    `off. Run, with the role that owns the tables in DATABASE_URL: ${commandPrefix} migrate`
+    `The database has schema version ${this.version}, but this service needs version ${newestVersion}, and MIGRATE ` +
+    `is off. Run, with the role that owns the tables in DATABASE_URL: ${commandPrefix} migrate`
 }
 
 export const schemaVersion = (sql: SqlClient.SqlClient) =>
@@ -189,7 +189,7 @@ class NoServer extends Data.TaggedError("NoServer") {
   override readonly message = "DATABASE_URL: set it. The embedded database is migrated when the service starts"
 }
 
-/** Migrates the database at `DATABASE_URL`, for `petstore migrate`. Returns the version of the schema. */
+/** Migrates the database at `DATABASE_URL`, for the command. Returns the version of the schema. */
 export const migrateFromSettings = Effect.gen(function*() {
   const url = yield* databaseUrl
   if (Option.isNone(url)) return yield* new NoServer()

@@ -13,7 +13,7 @@ export const layer = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths
     hooks
   )))
 
-/** Logs where the API is. Run it once the other listeners listen too, so that a failed start says nothing of this one. */
+/** Logs where the API is. Run it once the other port listens too, so that a failed start does not announce this one. */
 export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`

@@ -1,4 +1,4 @@
-import { Config, DateTime, Duration, Effect, Layer, Option } from "effect"
+import { Config, Context, DateTime, Duration, Effect, Layer, Option } from "effect"
 import { HttpServer } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
@@ -12,7 +12,6 @@ import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { topUsageLimit } from "../api/Usage.ts"
 import { environment as environmentSetting } from "../config/SettingForms.ts"
-import { Settings } from "../config/Settings.ts"
 import * as Deadline from "../database/Deadline.ts"
 import { make as makeConcurrencyLimit, maxOperations } from "../http/ConcurrencyLimit.ts"
 import * as RequestBody from "../http/RequestBody.ts"
@@ -27,12 +26,16 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
+/** Whether no other process can count requests. A reference, because the client package has no database. */
+export const IsSingleProcess = Context.Reference<boolean>("petstore/management/IsSingleProcess", {
+  defaultValue: () => true
+})
+
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
     const withinDeadline = yield* Deadline.make()
-    // The embedded database belongs to one process.
-    const isSingle = Option.isNone(yield* Config.option(Settings.databaseUrl.config))
+    const isSingle = yield* IsSingleProcess
     const counting = Effect.map(limiter.counting, (place) => place === "own" && isSingle ? "single" : place)
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),

@@ -6,7 +6,7 @@ import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
-import { newestVersion as schemaVersion } from "../database/Database.ts"
+import * as Database from "../database/Database.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
@@ -31,7 +31,7 @@ const logStart = Effect.gen(function*() {
   ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
-    { environment, schemaVersion }
+    { environment, schemaVersion: Database.newestVersion }
   )
   const token = source === Settings.adminToken.name ? "the same ADMIN_TOKEN and" : ""
   yield* Effect.logInfo(
@@ -56,7 +56,11 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     // Probes and scrapes come every few seconds, and would fill a collector.
     isUntraced: ({ url }) => HealthReports.paths.includes(url.split("?", 1).join())
   }
-  const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
+  const admin = AdminHandlers.layer.pipe(
+    Layer.provide(AdminAuthentication.layer),
+    // The embedded database belongs to one process.
+    Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* Database.isEmbedded))
+  )
   const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(
     Layer.provide(NodeHttpServer.layerHttpServices)
   )

@@ -160,7 +160,7 @@ describe("The service on the embedded database", () => {
         DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none",
         REDIS_URL: "rediss://:secret@localhost?ssl_ca_certs=/none/redis.crt",
         ADMIN_TOKEN: "adm_ secret",
-        DATA_DRI: "/tmp",
+        LOG_FORMATT: "json",
         LOG_LEVEL: "loud"
       }
       const names = Object.keys(invalid).map((name) => `${name}: `)
