@@ -118,14 +118,6 @@ export type HttpEffect<E, R> = Effect.Effect<
   R
 >
 
-/** How requests are traced. */
-export interface Tracing {
-  /** The name of a request's span. */
-  readonly spanName: (request: HttpServerRequest.HttpServerRequest) => string
-  /** Whether a request has no span. */
-  readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
-}
-
 export const layer = <E, R>(
   routes: HttpEffect<E, R>,
   options: Options
