@@ -50,7 +50,7 @@ const expected: ReadonlyArray<readonly [series: string, least: number, most?: nu
   [`petstore_admin_authentication_failures_total{code="missing_admin_token"}`, 1],
   ["petstore_log_lines_dropped_total", 0],
   ["petstore_ready", 1],
-  [`petstore_build_info{node="${process.version}",revision="79d1fb3",schema_version="2",version="1.0.0"}`, 1],
+  [`petstore_build_info{node="${process.version}",revision="79d1fb3",schema_version="3",version="1.0.0"}`, 1],
   ["process_cpu_seconds_total", 0.1, 60],
   ["process_start_time_seconds", now, now + 600],
   ["process_resident_memory_bytes", 80e6, 4e9],
