@@ -57,8 +57,14 @@ const reportHang = Effect.andThen(
   Effect.sync(exitWithFailure)
 )
 
+const logStart = Layer.effectDiscard(Effect.gen(function*() {
+  yield* ApiServer.logStart
+  yield* (yield* ManagementServer.ManagementListens).logStart
+}))
+
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
+  Layer.provide(logStart),
   Layer.provide([ApiServer.layer, ManagementServer.layer]),
   HeldServices.provide(GracefulShutdown.layer),
   HeldServices.provide(services),
@@ -77,13 +83,17 @@ const program = Effect.gen(function*() {
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
+const variables = Object.keys(process.env).filter((name) => process.env[name] !== "")
+
 program.pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
   Effect.provide(Telemetry.layer.pipe(
     closeWithin(maxTelemetryClose),
     Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
     Layer.tapCause((cause) => Console.error(describeCause(cause))),
-    Layer.provide(Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message))))
+    Layer.provide(
+      Layer.effectDiscard(Effect.tapError(checkSettings(variables), ({ message }) => Console.error(message)))
+    )
   )),
   NodeRuntime.runMain({
     disableErrorReporting: true,

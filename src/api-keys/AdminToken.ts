@@ -10,8 +10,6 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.file}: expected ${Settings.adminToken.form}. Remove the file and restart: the service makes a new token`
 }
 
-const minLength = 16
-
 export class AdminToken extends Context.Service<AdminToken, {
   readonly source: string
   readonly token: Redacted.Redacted
@@ -20,15 +18,9 @@ export class AdminToken extends Context.Service<AdminToken, {
     AdminToken,
     Effect.gen(function*() {
       const configured = yield* Config.option(Settings.adminToken.config)
-      const { source, token } = Option.isSome(configured)
+      return Option.isSome(configured)
         ? { source: Settings.adminToken.name, token: configured.value }
         : yield* readFile
-      if (Redacted.value(token).length < minLength) {
-        yield* Effect.logWarning(
-          `${source} is unsafe: use at least ${minLength} characters, or a client of the management port may guess it`
-        )
-      }
-      return { source, token }
     })
   )
 }

@@ -151,7 +151,7 @@ export const memoryStore = Effect.gen(function*() {
       yield* auditEntry
       return key
     }),
-    list: ({ after, ids, limit, order, plan, search, state }, now) =>
+    list: ({ after, expiresBefore, ids, limit, order, plan, search, state }, now) =>
       Effect.sync(() => {
         const sign = order === "newest" && search === undefined ? -1 : 1
         const position = (key: ApiKey) => positionOf(key, search)
@@ -159,6 +159,8 @@ export const memoryStore = Effect.gen(function*() {
           .filter((key) =>
             (ids === undefined || ids.includes(key.id)) && (plan === undefined || key.plan === plan) &&
             (state === undefined || keyStateOf(key, now) === state) &&
+            (expiresBefore === undefined || (key.expiresAt !== null && DateTime.isGreaterThan(key.expiresAt, now) &&
+              DateTime.isLessThanOrEqualTo(key.expiresAt, expiresBefore))) &&
             (search === undefined || key.hint === search || key.id === search ||
               key.name.toLowerCase().startsWith(search.toLowerCase())) &&
             (after === undefined || sign * comparePositions(position(key), after) > 0)

@@ -89,7 +89,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       const works = (key: ApiKey) => keyStateOf(key, now) === "active" && !hasEnded(endsAt, now)
       return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
-    const isFiltered = selection.plan !== undefined || selection.state !== undefined
+    const isFiltered = [selection.plan, selection.state, selection.expiresBefore].some((each) => each !== undefined)
     const until = isFiltered && selection.ids === undefined ? yield* store.scanEnd(selection) : undefined
     const { items: keys, last } = cutPage(yield* store.list({ ...selection, until }, now), limit)
     const next = last === undefined ? until : positionOf(last, selection.search)

@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Equal, identity, Layer, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
-import { valuesOf } from "../api/Audit.ts"
+import { serviceOperator, valuesOf } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
@@ -51,7 +51,7 @@ export class AuditLog extends Context.Service<AuditLog, {
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {
-  const fields = { action, keyId, operator: operator ?? "none", address: address ?? "none", before, after }
+  const fields = { action, keyId, operator: operator ?? serviceOperator, address: address ?? "none", before, after }
   return Effect.annotateLogs(Effect.logInfo(action === "ban" ? "Ban began" : "Admin action"), fields)
 }
 

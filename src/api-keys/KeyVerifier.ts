@@ -1,4 +1,5 @@
 import { Clock, Context, Data, Effect, Metric, Redacted } from "effect"
+import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/Secrets.ts"
@@ -9,7 +10,7 @@ import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
 
-const reasons = ["disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
+const reasons = ["admin_token", "disabled", "expired", "malformed", "revoked", "rotated", "unknown"] as const
 type Rejection = typeof reasons[number]
 const rejections = byAttributes(
   counter("api_key_rejections_total", "Requests with an API key that does not work, by the reason."),
@@ -48,7 +49,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   const cache = yield* KeyCache.make(store)
   const pendingUses = yield* WriteBehind.make<string, SecretUse>({
     table: "api_keys",
-    interval: "10 seconds",
+    interval: "2 seconds",
     write: store.recordUses
   })
 
@@ -69,7 +70,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         const hash = hashSecret(text)
         const cached = store.isInTransaction(fiber) ? undefined : cache.useCached(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return reject("malformed")
+        if (!isWellFormed(text)) return reject(text.startsWith(adminTokenPrefix) ? "admin_token" : "malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))
       }),
     evict: cache.evict

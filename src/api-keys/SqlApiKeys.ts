@@ -63,7 +63,7 @@ const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
 
 /** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
-  const { ids, limit, plan, search, state, until } = selection
+  const { expiresBefore, ids, limit, plan, search, state, until } = selection
   const order = orderOf(sql, selection)
   const keyState = sql`
     CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= ${toDate(now)} THEN 'expired'
@@ -72,6 +72,9 @@ const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now:
     ...ids === undefined ? [] : [sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`],
     ...afterPosition(sql, selection),
     ...until === undefined ? [] : [sql`(${order.position}) ${order.until} ${order.values(until)}`],
+    ...expiresBefore === undefined
+      ? []
+      : [sql`k.expires_at > ${toDate(now)} AND k.expires_at <= ${toDate(expiresBefore)}`],
     ...plan === undefined ? [] : [sql`k.plan = ${plan}`],
     ...state === undefined ? [] : [sql`${keyState} = ${state}`]
   ]

@@ -11,6 +11,9 @@ export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "rev
 })
 export type AuditAction = typeof AuditAction.Type
 
+/** What the log, the command and the console call the operator of an entry that has none. */
+export const serviceOperator = "service"
+
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 

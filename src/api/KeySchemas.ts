@@ -181,6 +181,10 @@ export const KeysQuery = Schema.Struct({
       "The keys are then in the order of their names.",
     examples: ["acme"]
   }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
+  /** Only keys that have not expired yet, and expire at or before this time. */
+  expiresBefore: Schema.optionalKey(
+    givenInstant("Only keys that have not expired yet, and expire at or before this time. A date is its start in UTC.")
+  ),
   /** Only the key whose current or former secret has this SHA-256, in hexadecimal. */
   secretHash: Schema.String.annotate({
     description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
@@ -242,9 +246,9 @@ export const ApiKeyDetails = Schema.Struct({
   ban,
   /** Where `usage` and `ban` come from. */
   counting: openTo(
-    Schema.Literals(["own", "shared", "fallback"]).annotate({
-      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
-        "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+    Schema.Literals(["single", "own", "shared", "fallback"]).annotate({
+      description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, because it is " +
+        "the only one on its database (`single`), has no Redis (`own`), or Redis does not respond (`fallback`)."
     })
   ),
   /** The former secrets in their grace period. */

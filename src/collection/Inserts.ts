@@ -1,8 +1,8 @@
 /**
  * Creates items on PostgreSQL. Up to 250 concurrent creates share one statement and its commit. Each process runs one
- * INSERT at a time, so its items become visible in ascending order of ids, except those of an INSERT that failed because
- * its connection was lost or its deadline passed: the server can commit it later. All statements insert idempotency
- * keys in the same order, so statements of several processes cannot deadlock.
+ * INSERT at a time, so its items become visible in ascending order of ids, except those of an INSERT that failed
+ * because its connection was lost or its deadline passed: the server can commit it later. All statements insert
+ * idempotency keys in the same order, so statements of several processes cannot deadlock.
  *
  * A create within a transaction of its caller is an exception to both: its item becomes visible, perhaps after items
  * with higher ids, when that transaction commits, and it can deadlock with another transaction of several creates.

@@ -1,4 +1,4 @@
-import { Effect, Option, Result, Schema } from "effect"
+import { Clock, Effect, Option, Result, Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction, AuditQuery } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
@@ -35,6 +35,13 @@ export const idArgument = Argument.String("id").pipe(
 export const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
   Flag.withDefault(false)
+)
+
+export const fromFlag = Flag.optional(
+  Flag.FileText("from").pipe(
+    Flag.withMetavar("file"),
+    Flag.withDescription("Revoke all keys whose ids are in this file, one a line, instead of one key")
+  )
 )
 
 export const yesFlag = Flag.Boolean("yes").pipe(
@@ -85,10 +92,23 @@ export const changeFlags = {
   )
 }
 
-export const graceFlag = wholeNumber("grace", "seconds, such as 86400").pipe(
-  Flag.withMetavar("seconds"),
+const secondsOf = { s: 1, m: 60, h: 3_600, d: 86_400 }
+
+/** Returns the seconds of a duration such as `24h`. A number without a unit is in seconds. */
+const parseSeconds = (text: string): number | undefined => {
+  const [, count, unit = "s"] = /^(-?\d+)([smhd])?$/.exec(text) ?? []
+  const size = Object.entries(secondsOf).find(([name]) => name === unit)?.[1]
+  return count === undefined || size === undefined ? undefined : Number(count) * size
+}
+
+export const graceFlag = Flag.String("grace").pipe(
+  Flag.withMetavar("time"),
+  Flag.filterMap(
+    (text) => Option.fromUndefinedOr(parseSeconds(text)),
+    () => "Expected a duration such as 24h (s, m, h or d), or seconds"
+  ),
   withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the former secret still works. By default 0: it stops working at once"),
+  Flag.withDescription("How long the former secret still works, such as 24h. By default 0: it stops working at once"),
   Flag.withDefault(0)
 )
 
@@ -104,12 +124,26 @@ export const topFlags = {
   json: jsonFlag
 }
 
+/** A time, or how long ago it was, such as `7d`. */
 const timeFlag = (name: string) =>
-  Flag.String(name).pipe(Flag.withMetavar("time"), withSchema(AuditQuery.fields.since.schema))
+  Flag.String(name).pipe(
+    Flag.withMetavar("time"),
+    Flag.mapEffect((text) => {
+      const seconds = /\d[smhd]$/.test(text) ? parseSeconds(text) : undefined
+      return Effect.map(
+        Clock.currentTimeMillis,
+        (now) => seconds === undefined ? text : new Date(now - seconds * 1_000).toISOString()
+      )
+    }),
+    withSchema(AuditQuery.fields.since.schema)
+  )
 
 export const logFlags = {
   id: Argument.optional(idArgument),
-  since: optional(timeFlag("since"), "Print only actions at or after this time, such as 2030-12-31 (its start in UTC)"),
+  since: optional(
+    timeFlag("since"),
+    "Print only actions at or after this time, such as 2030-12-31 (its start in UTC), or 7d for the last seven days"
+  ),
   until: optional(timeFlag("until"), "Print only actions before this time"),
   operator: optional(Flag.String("operator"), "Print only actions by this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action"),
@@ -120,7 +154,10 @@ export const logFlags = {
 export const listFlags = {
   plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
   state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
-  order: optional(Flag.Literals("order", KeyOrder.literals), "Print these keys first: by default the oldest"),
+  order: Flag.Literals("order", KeyOrder.literals).pipe(
+    Flag.withDescription("Print these keys first: by default the newest, as in the console"),
+    Flag.withDefault("newest")
+  ),
   search: optional(
     Flag.String("search").pipe(
       Flag.withMetavar("text"),

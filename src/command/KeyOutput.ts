@@ -1,5 +1,5 @@
 import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
-import { type AuditEntry, changesOf } from "../api/Audit.ts"
+import { type AuditEntry, changesOf, serviceOperator } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
 import { keyStateOf } from "../api/KeySchemas.ts"
@@ -7,6 +7,10 @@ import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from 
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
 export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
+
+/** Last uses are recorded by the minute. */
+const formatMinute = (at: DateTime.Utc | null): string =>
+  at === null ? "never" : DateTime.formatIso(at).replace(/:\d\d\.\d+Z$/, "Z")
 
 export const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
 
@@ -31,7 +35,7 @@ export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> 
   { heading: "MINUTE", width: 10, cell: ({ limits }) => String(limits.perMinute) },
   { heading: "DAY", width: 10, cell: ({ limits }) => String(limits.perDay) },
   { heading: "HINT", width: 4, cell: ({ hint }) => hint ?? "-" },
-  { heading: "LAST USED", width: 24, cell: ({ lastUsedAt }) => formatTime(lastUsedAt) },
+  { heading: "LAST USED", width: 17, cell: ({ lastUsedAt }) => formatMinute(lastUsedAt) },
   { heading: "NAME", width: 0, cell: ({ name }) => name }
 ]
 
@@ -61,7 +65,7 @@ export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
   { heading: "ACTION", width: 10, cell: ({ action }) => action },
   { heading: "KEY", width: 20, cell: ({ keyId }) => keyId },
-  { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? "-" },
+  { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? serviceOperator },
   { heading: "ADDRESS", width: 15, cell: ({ address }) => address ?? "-" },
   { heading: "NAME", width: 16, cell: ({ keyName }) => keyName ?? "-" },
   { heading: "CHANGES", width: 0, cell: describeChanges }
@@ -95,7 +99,7 @@ export const describeKey = (key: ApiKey): string =>
     `created    ${formatTime(key.createdAt)}`,
     `expires    ${formatTime(key.expiresAt)}`,
     `revoked    ${formatTime(key.revokedAt)}`,
-    `last used  ${formatTime(key.lastUsedAt)}`
+    `last used  ${formatMinute(key.lastUsedAt)}`
   ].join("\n")
 
 export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSecret> = []): string =>
@@ -106,10 +110,22 @@ export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSe
   ].join("\n")
 
 const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["minute"]): string =>
-  `${remaining} of ${limit} left until ${formatTime(resetAt)}`
+  `${limit - remaining} of ${limit} used, ${remaining} left until ${formatTime(resetAt)}`
 
 const describeFormer = ({ endsAt, lastUsedAt }: FormerSecret): string =>
-  `former     secret ends ${formatTime(endsAt)}, last used ${formatTime(lastUsedAt)}`
+  `former     secret ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
+
+/** Whether other processes may have counts and bans of their own. */
+export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
+  counting !== "shared" && counting !== "single"
+
+/** Says what rejects requests now: a ban, or the exhausted window that ends last. */
+const describeRejection = ({ ban, usage: { day, minute } }: ApiKeyDetails): string => {
+  if (ban !== null) return `rejected until ${formatTime(ban.until)} (ban)`
+  const windows = [{ name: "minute", ...minute }, { name: "day", ...day }].filter(({ remaining }) => remaining === 0)
+  const last = windows.toSorted((a, b) => DateTime.Order(b.resetAt, a.resetAt))[0]
+  return last === undefined ? "within the limits" : `rejected until ${formatTime(last.resetAt)} (${last.name})`
+}
 
 export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
   [
@@ -117,7 +133,8 @@ export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =
     `state      ${keyStateOf(key, now)}`,
     ...key.formerSecrets.map(describeFormer),
     `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`,
+    `requests   ${describeRejection(key)}`,
     `minute     ${describeWindow(key.usage.minute)}`,
     `day        ${describeWindow(key.usage.day)}`,
-    ...key.counting === "shared" ? [] : ["counted    without Redis, by the process that responded"]
+    ...isPartial(key.counting) ? ["counted    without Redis, by the process that responded"] : []
   ].join("\n")

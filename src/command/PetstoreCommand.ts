@@ -1,5 +1,5 @@
-import { Cause, Console, DateTime, Duration, Effect, Option, Redacted, References, Stdio, Stream } from "effect"
-import { CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
+import { Cause, Console, DateTime, Duration, Effect, Logger, Option, Redacted, References, Stdio, Stream } from "effect"
+import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/KeySchemas.ts"
@@ -75,16 +75,52 @@ const rotate = Command.make(
   })
 ).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
 
+/** Returns the ids of a list. The rest of a line may say more about its key, as in the output of `keys list`. */
+const parseIds = Effect.fnUntraced(function*(text: string) {
+  const words = text.split("\n").map((line) => line.trim().split(/\s+/, 1).join()).filter((word) => word !== "")
+  const unknown = words.find((word) => !word.startsWith("key_") && word !== "ID")
+  if (unknown === undefined) return new Set(words.filter((word) => word !== "ID"))
+  return yield* new CliError.ValidationError({
+    message: `--from: expected one id of a key (key_…) a line, not "${Output.printable(unknown.slice(0, 40))}"`
+  })
+})
+
+/** Revokes each key that exists and is not revoked yet, so that an interrupted run can be repeated. */
+const revokeAll = Effect.fnUntraced(function*(ids: ReadonlySet<string>, yes: boolean) {
+  const client = yield* AdminClient
+  yield* confirm(`Revoke ${ids.size} keys? This cannot be undone.`, yes)
+  const outcomes = yield* Effect.forEach(ids, (id) =>
+    Effect.gen(function*() {
+      const outcome = yield* client.revoke(id).pipe(
+        Effect.as("is revoked"),
+        Effect.catchTags({
+          Conflict: () => Effect.succeed("was revoked before"),
+          NotFound: () => Effect.succeed("does not exist")
+        })
+      )
+      yield* Console.log(`${id} ${outcome}.`)
+      return outcome
+    }))
+  const count = (outcome: string) => outcomes.filter((each) => each === outcome).length
+  yield* Console.log(
+    `${count("is revoked")} revoked, ${count("was revoked before")} before, ${count("does not exist")} do not exist.`
+  )
+})
+
 const revoke = Command.make(
   "revoke",
-  { ...Flags.changeFlags, yes: Flags.yesFlag },
-  Effect.fnUntraced(function*({ id, version, yes }) {
-    const client = yield* AdminClient
-    yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id, { version })
-    yield* Console.log(`${id} is revoked.`)
+  { ...Flags.changeFlags, id: Argument.optional(Flags.idArgument), from: Flags.fromFlag, yes: Flags.yesFlag },
+  Effect.fnUntraced(function*({ from, id, version, yes }) {
+    if (Option.isSome(id) === Option.isSome(from) || (Option.isSome(from) && version !== undefined)) {
+      return yield* new CliError.ValidationError({ message: "Name one key, or a file with --from" })
+    }
+    if (Option.isSome(from)) return yield* revokeAll(yield* parseIds(from.value), yes)
+    const [client, key] = [yield* AdminClient, Option.getOrElse(id, () => "")]
+    yield* confirm(`Revoke ${key}? This cannot be undone.`, yes)
+    yield* client.revoke(key, { version })
+    return yield* Console.log(`${key} is revoked.`)
   })
-).pipe(Command.withDescription("Revoke a key permanently"))
+).pipe(Command.withDescription("Revoke a key, or all keys of a list, permanently"))
 
 const enabling = (name: string, enabled: boolean, description: string) =>
   Command.make(name, Flags.changeFlags, ({ id, version }) =>
@@ -112,7 +148,9 @@ const unban = Command.make(
     const text = ban === null
       ? `${id} was not banned.`
       : `Lifted the ban on ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}.`
-    const place = counting === "shared" ? "" : " Redis was not used: this applies only to the process that responded."
+    const place = Output.isPartial(counting)
+      ? " Redis was not used: this applies only to the process that responded."
+      : ""
     yield* Console.log(text + place)
   })
 ).pipe(Command.withDescription("Lift the ban on a key"))
@@ -159,8 +197,8 @@ const describeSecret = (key: FoundKey, now: DateTime.Utc): string => {
   if (works && endsAt === null) return `The secret works: it is the current secret of ${id}.`
   if (works) return `The secret works until ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
   const state = keyStateOf(key, now)
-  const reason = state === "active" || state === "banned" ? `it is a former secret of ${id}` : `${id} is ${state}`
-  return `The secret does not work: ${reason}.`
+  if (state !== "active" && state !== "banned") return `The secret does not work: ${id} is ${state}.`
+  return `The secret stopped working at ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
 }
 
 const whose = Command.make(
@@ -176,7 +214,11 @@ const whose = Command.make(
 ).pipe(Command.withDescription("Find the key of a secret that you enter or pipe in. It never leaves this machine"))
 
 const keys = Command.make("keys").pipe(
-  Command.withDescription("Manage API keys"),
+  Command.withDescription(
+    "Manage API keys. Reads the variables PETSTORE_ADMIN_URL (by default http://127.0.0.1:MANAGEMENT_PORT, " +
+      "with port 9090), ADMIN_TOKEN (by default the file admin-token in DATA_DIR, ./data), " +
+      "and NODE_EXTRA_CA_CERTS (a file, for HTTPS with a private CA)"
+  ),
   Command.withSubcommands(
     [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, usage, top, log, whose]
   ),
@@ -194,7 +236,24 @@ const importEmbedded = Command.make("import", {}, () =>
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
   )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
+const migrate = Command.make("migrate", {}, () =>
+  // The dynamic import keeps the `keys` commands from loading the database code.
+  Effect.promise(() => import("../database/Database.ts")).pipe(
+    Effect.flatMap(({ migrateFromSettings }) => migrateFromSettings),
+    Effect.mapError((error) =>
+      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
+    ),
+    Effect.provide(Logger.layer([Logger.withConsoleError(Logger.make(({ message }) => String(message)))])),
+    Effect.flatMap((version) => Console.log(`The database has schema version ${version}.`))
+  )).pipe(
+    Command.withDescription(
+      "Migrate the schema of a PostgreSQL database (DATABASE_URL, with the role that owns the tables)"
+    )
+  )
+
 export const command = Command.make(Brand.name).pipe(
-  Command.withDescription(`Manage the keys of a running ${Brand.title} service, or import its embedded database`),
-  Command.withSubcommands([keys, importEmbedded])
+  Command.withDescription(
+    `Manage the keys of a running ${Brand.title} service, migrate its database, or import its embedded one`
+  ),
+  Command.withSubcommands([keys, migrate, importEmbedded])
 )

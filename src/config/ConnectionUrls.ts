@@ -74,15 +74,20 @@ const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
-const readSsl = (parameters: URLSearchParams): Result.Result<false | ConnectionOptions, string> => {
-  const mode = parameters.get("sslmode") ?? "disable"
+const isLocal = (host: string): boolean => /^(?:|(?:.*\.)?localhost\.?|127(?:\.\d+){3}|::1)$/i.test(host)
+
+const readSsl = (
+  parameters: URLSearchParams,
+  host: string
+): Result.Result<false | ConnectionOptions, string> => {
+  const mode = parameters.get("sslmode") ?? (isLocal(host) ? "disable" : "require")
   if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
     return Result.fail("sslmode verify-full for sslrootcert=system")
   }
-  if (mode === "disable") {
+  if (mode === "disable" || !parameters.has("sslmode")) {
     return postgresTls.some((name) => parameters.has(name))
       ? Result.fail("sslmode require, verify-ca or verify-full, because the URL has other TLS parameters")
-      : Result.succeed(false)
+      : Result.succeed(mode === "disable" ? false : { rejectUnauthorized: false, checkServerIdentity: () => undefined })
   }
   if (mode !== "require" && !parameters.has("sslrootcert")) {
     return Result.fail(`sslrootcert (a file path${mode === "verify-full" ? ` or "system"` : ""}) for sslmode ${mode}`)
@@ -122,7 +127,7 @@ export const parseDatabaseUrl = (text: string) =>
       host: host === "" ? "localhost" : host,
       port,
       database: names.find((name) => name !== null && name !== "") ?? undefined,
-      ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
+      ssl: host.startsWith("/") ? false : yield* readSsl(parameters, host),
       applicationName: parameters.get("application_name") ?? Brand.name,
       isPooled: parameters.get("pgbouncer") === "true"
     } as const

@@ -2,6 +2,7 @@ import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import * as Brand from "../api/Brand.ts"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
+import { findMistyped } from "./MistypedSettings.ts"
 import * as SettingForms from "./SettingForms.ts"
 import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
@@ -20,9 +21,9 @@ const boolean = makeForm("true or false", (text) => text === "true" || (text ===
 
 export const adminTokenFile = "admin-token"
 
-/** A token of 4096 characters fits into a request head, which is limited to 16 KiB. */
-export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
-  const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
+/** A token of 4096 characters fits into a request head, which is limited to 16 KiB. Shorter ones can be guessed. */
+export const adminTokenForm = makeForm("16 to 4096 visible ASCII characters without spaces", (text) => {
+  const [, token] = /^\s*([!-~]{16,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)
 })
 
@@ -54,7 +55,12 @@ export const Settings = {
     "One PostgreSQL endpoint, version 15 or later: a server, a load balancer, a pooler or a managed database. " +
       "Without a database name, the user name is used. A pooler such as PgBouncer needs the parameter " +
       "`pgbouncer=true`. Some libpq parameters are supported, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` " +
-      "(docs/database.md). `PGSSLMODE` and libpq's other variables are not read."
+      "(docs/database.md). The connection uses TLS, unless the host is this machine or `sslmode=disable` is written. " +
+      "`PGSSLMODE` and libpq's other variables are not read."
+  ),
+  migrate: withDefault("MIGRATE", oneOf("on", "off"), "on")(
+    "Whether a start migrates the schema of `DATABASE_URL`. With `off` it only checks the version, so its role needs " +
+      "no right to change the schema, and `petstore migrate` migrates it (docs/database.md)."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
     "The maximum number of connections that a process opens to `DATABASE_URL`."
@@ -169,9 +175,13 @@ export const allSettings: ReadonlyArray<SettingForms.Setting<unknown>> = Object.
 
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
-export const checkSettings = Effect.gen(function*() {
+/** Reports all faults of the settings. `variables` are the names of the environment's variables that have a value. */
+export const checkSettings = Effect.fnUntraced(function*(variables: Iterable<string>) {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
-  const message = errors.map(SettingForms.describeError).join("\n")
+  const mistyped = findMistyped(variables, allSettings.map(({ name }) => name)).map(({ meant, name }) =>
+    `${name}: no setting has this name. Did you mean ${meant}? Otherwise, unset ${name} for this process`
+  )
+  const message = [...mistyped, ...errors.map(SettingForms.describeError)].join("\n")
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 

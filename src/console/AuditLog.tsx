@@ -1,33 +1,32 @@
-import { AuditAction, type AuditQuery, wordsOf } from "../api/Audit.ts"
+import { AuditAction, type AuditQuery, serviceOperator, wordsOf } from "../api/Audit.ts"
 import { Changes } from "./Changes.tsx"
-import { Choice, formatInstant, handleSubmit, KeyLink, ListPage, textsOf, When } from "./Parts.tsx"
+import { Choice, countOf, formatInstant, handleSubmit, KeyLink, ListPage, pageSize, textsOf, When } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 
 export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery; readonly revision?: number }) => {
   const { client } = useSession()
-  const page = useQuery(client.audit(query), `${hrefOf({ view: "audit", query })} ${revision}`)
+  const page = useQuery(client.audit({ limit: pageSize, ...query }), `${hrefOf({ view: "audit", query })} ${revision}`)
   const { entries = [], next } = page.value ?? {}
   const { cursor, ...first } = query
   return (
     <ListPage
       name="audit"
-      columns={["When", "Action", "Changes", "Operator"]}
+      columns={["When", "Action", ...query.key === undefined ? ["Key"] : [], "Changes", "Operator"]}
       page={page}
-      status={`${entries.length} on this page, newest first (UTC)`}
+      status={`${countOf(entries.length, cursor, next)}, newest first (UTC)`}
+      here={hrefOf({ view: "audit", query })}
       first={cursor === undefined ? undefined : hrefOf({ view: "audit", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "audit", query: next })}
       rows={entries.map(({ action, address, after, at, before, id, keyId, keyName, operator }) => ({
         id,
         cells: [
           <When at={at} />,
-          <>
-            <span class={`action ${action}`}>{wordsOf(action)}</span>
-            {query.key === undefined && <KeyLink id={keyId} name={keyName} />}
-          </>,
+          <span class={`action ${action}`}>{wordsOf(action)}</span>,
+          ...query.key === undefined ? [<KeyLink id={keyId} name={keyName} />] : [],
           <Changes before={before} after={after} />,
           <>
-            {operator ?? "the service"} <span class="mono">{address}</span>
+            {operator ?? serviceOperator} <span class="mono">{address}</span>
           </>
         ]
       }))}

@@ -5,25 +5,24 @@ import { useState } from "preact/hooks"
 import * as Brand from "../api/Brand.ts"
 import type { IssuedKey, KeysPage, KeysQuery, ListedKey } from "../api/KeySchemas.ts"
 import { KeyState, keyStateOf } from "../api/KeySchemas.ts"
-import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
-import { Alert, Choice, KeyLink, LastUse, ListPage, StateBadge } from "./Parts.tsx"
-import { formatLimits, formatNumber, handleSubmit, textsOf } from "./Parts.tsx"
+import { Alert, Choice, countOf, KeyLink, LastUse, ListPage, pageSize, StateBadge } from "./Parts.tsx"
+import { formatInstant, formatLimits, formatNumber, handleSubmit, textsOf } from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
 /** Sends requests until the page is full: a response can have fewer keys than its limit although more match. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
-  const pageSize = query.limit ?? listLimit.default
-  return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
+  const size = query.limit ?? pageSize
+  return Effect.flatMap(client.list({ ...query, limit: size - found.length }), ({ keys, next }) => {
     const all = [...found, ...keys]
     if (next === undefined) return Effect.succeed({ keys: all })
-    const nextQuery = { ...next, limit: pageSize }
-    return all.length === pageSize ? Effect.succeed({ keys: all, next: nextQuery }) : readPage(client, nextQuery, all)
+    const nextQuery = { ...next, limit: size }
+    return all.length === size ? Effect.succeed({ keys: all, next: nextQuery }) : readPage(client, nextQuery, all)
   })
 }
 
@@ -61,8 +60,11 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
       columns={["Key", "State", "Plan", "Limits", "Secret", "Last used"]}
       page={page}
       status={query.secretHash === undefined
-        ? `${keys.length} on this page, ${query.order ?? "newest"} first`
+        ? `${countOf(keys.length, cursor, next)}, ${
+          query.search === undefined ? `${query.order ?? "newest"} first` : "by name"
+        }`
         : "The key that this secret belongs to"}
+      here={href}
       first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
       rows={keys.map((key) => ({ id: key.id, cells: cellsOf(key) }))}
@@ -72,7 +74,7 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
 
 const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly query: TopUsageQuery }) => {
   const { client } = useSession()
-  const page = useQuery(client.topUsage({ by, window, limit: listLimit.default }), `${by} ${window}`, 3_000)
+  const page = useQuery(client.topUsage({ by, window, limit: pageSize }), `${by} ${window}`, 3_000)
   const keys = page.value ?? []
   return (
     <ListPage
@@ -92,6 +94,10 @@ const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly que
   )
 }
 
+const formatDate = (at: DateTime.Utc): string => formatInstant(at).slice(0, "2030-12-31".length)
+
+const inThirtyDays = (): string => formatDate(DateTime.add(DateTime.nowUnsafe(), { days: 30 }))
+
 const orders = [
   "oldest first",
   ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, current ${window}`))
@@ -99,7 +105,10 @@ const orders = [
 
 export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
   const { mayChange } = useSession()
-  const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
+  const { expiresBefore, order, plan, search: searched = "", state }: KeysQuery = route.view === "keys"
+    ? route.query
+    : {}
+  const expiry = expiresBefore && formatDate(expiresBefore)
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
   /** The URL that last set the search field. Compared during rendering, because an effect could overwrite new input. */
@@ -153,6 +162,13 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
         {route.view === "keys" && (
           <>
             <Choice name="state" value={state} none="any state" values={KeyState.literals} />
+            <Choice
+              name="expiresBefore"
+              value={expiry}
+              none="any expiry"
+              values={[expiry ?? inThirtyDays()]}
+              label={(date) => date === inThirtyDays() ? "expires within 30 days" : `expires by ${date}`}
+            />
             <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
           </>
         )}

@@ -44,7 +44,7 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
   return (
     <div>
       <p class="row">
-        {name} <span>{formatNumber(used)} of {formatNumber(limit)}</span>
+        {name} <span>{formatNumber(used)} of {formatNumber(limit)} used, {formatNumber(remaining)} left</span>
       </p>
       <meter aria-label={`Used this ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
       <p class="muted">{used === 0 ? "not used" : ["resets ", <When at={resetAt} />]}</p>
@@ -93,8 +93,8 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
   }
   const { apiKey, history } = query.value
-  const isAlone = apiKey.counting !== "shared"
-  const lifted = `The ban was lifted${isAlone ? " only in the process that responded. Others may enforce it" : ""}.`
+  const isPartial = apiKey.counting !== "shared" && apiKey.counting !== "single"
+  const lifted = `The ban was lifted${isPartial ? " only in the process that responded. Others may enforce it" : ""}.`
   const onClose = (): void => setDialog(undefined)
   const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
     setDialog(next)
@@ -143,7 +143,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         <div class="card windows">
           <Window name="Minute" window={apiKey.usage.minute} />
           <Window name="Day" window={apiKey.usage.day} />
-          {isAlone && <p class="muted">Counted without Redis, by the process that responded</p>}
+          {isPartial && <p class="muted">Counted without Redis, by the process that responded</p>}
         </div>
         <Properties apiKey={apiKey} />
         <UsageChart title="Last hour" unit="a minute" intervals={history.minutes} steps={60} stepMs={60_000} />

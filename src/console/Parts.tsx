@@ -18,6 +18,13 @@ export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at
 
 const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 
+/** The rows of a page. */
+export const pageSize = 50
+
+/** Says how many rows a page has, and whether they are all. The service does not count those of other pages. */
+export const countOf = (rows: number, cursor: string | undefined, next: unknown): string =>
+  cursor === undefined && next === undefined ? `${formatNumber(rows)} in total` : `${formatNumber(rows)} on this page`
+
 /** Formats a time relative to now: `in 3 h`, or "just now" if within `precision` seconds. Beyond a day, uses UTC. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
@@ -25,7 +32,8 @@ const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
   if (size === 0) return "just now"
   const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
-  return seconds < 0 ? `${text} ago` : `in ${text}`
+  // A time to wait for is easier to compare with logs as a time of day.
+  return seconds < 0 ? `${text} ago` : `in ${text} (${formatInstant(at).slice("2030-12-31 ".length)} UTC)`
 }
 
 export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonly precision?: number }) => (
@@ -57,7 +65,8 @@ export const Alert = ({ children }: { readonly children: ComponentChildren }) =>
   <p class="alert" role="alert">{children}</p>
 )
 
-export const Choice = ({ name, none, value = "", values }: {
+export const Choice = ({ label = wordsOf, name, none, value = "", values }: {
+  readonly label?: (value: string) => string
   readonly name: string
   readonly none: string
   readonly value?: string | undefined
@@ -65,42 +74,59 @@ export const Choice = ({ name, none, value = "", values }: {
 }) => (
   <select name={name} aria-label={name} value={value} onChange={(event) => event.currentTarget.form?.requestSubmit()}>
     <option value="">{none}</option>
-    {values.map((each) => <option key={each} value={each}>{wordsOf(each)}</option>)}
+    {values.map((each) => <option key={each} value={each}>{label(each)}</option>)}
   </select>
 )
 
+/** The URL of the page before each page that was reached from it. A cursor leads only forwards. */
+const previousOf = new Map<string, string>()
+
 /** One page of a list as a table. In a narrow window, CSS shows each row as a card, with labels from `data-column`. */
-export const ListPage = ({ columns, first, name, next, page, rows, status }: {
+export const ListPage = ({ columns, first, here, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
   readonly page: Query<unknown>
   readonly rows: ReadonlyArray<{ readonly id: number | string; readonly cells: ReadonlyArray<ComponentChildren> }>
   readonly status: string
+  /** The URL of this page, to which the next one leads back. */
+  readonly here?: string | undefined
   readonly first?: string | undefined
   readonly next?: string | undefined
-}) => (
-  <>
-    {page.failure !== undefined && <Alert>{page.failure}</Alert>}
-    <table class={name} aria-label={name} aria-busy={page.isLoading}>
-      <thead>
-        <tr>{columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr>
-      </thead>
-      <tbody>
-        {rows.map(({ cells, id }) => (
-          <tr key={id}>{cells.map((cell, index) => <td data-column={columns[index]}>{cell}</td>)}</tr>
-        ))}
-      </tbody>
-    </table>
-    <nav class="pages" aria-label={`Pages of ${name}`}>
-      <span class="muted" role="status">
-        {page.isLoading ? "Loading…" : rows.length === 0 ? "Nothing was found." : status}
-      </span>
-      <button type="button" onClick={page.reload}>Refresh</button>
-      {first !== undefined && <a class="button" href={first}>First page</a>}
-      {next !== undefined && <a class="button" href={next}>Next page</a>}
-    </nav>
-  </>
-)
+}) => {
+  const previous = here === undefined ? undefined : previousOf.get(here)
+  return (
+    <>
+      {page.failure !== undefined && <Alert>{page.failure}</Alert>}
+      <table class={name} aria-label={name} aria-busy={page.isLoading}>
+        <thead>
+          <tr>{columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr>
+        </thead>
+        <tbody>
+          {rows.map(({ cells, id }) => (
+            <tr key={id}>{cells.map((cell, index) => <td data-column={columns[index]}>{cell}</td>)}</tr>
+          ))}
+        </tbody>
+      </table>
+      <nav class="pages" aria-label={`Pages of ${name}`}>
+        <span class="muted" role="status">
+          {page.isLoading ? "Loading…" : rows.length === 0 ? "Nothing was found." : status}
+        </span>
+        <button type="button" onClick={page.reload}>Refresh</button>
+        {first !== undefined && <a class="button" href={first}>First page</a>}
+        {previous !== undefined && <a class="button" href={previous}>Previous page</a>}
+        {next !== undefined && (
+          <a
+            class="button"
+            href={next}
+            onClick={() => here !== undefined && previousOf.set(next, here)}
+          >
+            Next page
+          </a>
+        )}
+      </nav>
+    </>
+  )
+}
 
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")

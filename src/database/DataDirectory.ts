@@ -10,6 +10,16 @@ export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusab
   override readonly message = `DATA_DIR: the data directory "${this.directory}" cannot be used`
 }
 
+export class DataDirectoryParentMissing extends Data.TaggedError("DataDirectoryParentMissing")<{
+  readonly directory: string
+}> {
+  override readonly message =
+    `DATA_DIR: "${
+      dirname(resolve(this.directory))
+    }" does not exist. Create it, or set DATA_DIR to another directory. ` +
+    "The service creates only the last part of the path"
+}
+
 export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
   readonly directory: string
   readonly file: string
@@ -54,6 +64,8 @@ export const dataDirectory = Effect.gen(function*() {
   const made = yield* Effect.result(makeDirectory(directory, { mode: 0o700 }))
   if (Result.isSuccess(made)) {
     yield* Effect.try({ try: () => syncDirectory(dirname(resolve(directory))), catch: unusable })
+  } else if (made.failure.reason._tag === "NotFound") {
+    return yield* new DataDirectoryParentMissing({ directory })
   } else if (made.failure.reason._tag !== "AlreadyExists") return yield* unusable(made.failure)
   return directory
 })

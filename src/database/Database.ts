@@ -47,9 +47,22 @@ class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
     "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the address of the primary."
 }
 
+class DatabaseUnusable extends Data.TaggedError("DatabaseUnusable")<{ readonly cause: unknown }> {
+  override readonly message = "DATABASE_URL: the database cannot be used" +
+    (/does not support TLS/.test(describeCause(Cause.fail(this.cause)))
+      ? ". Let the server use TLS, or add sslmode=disable to connect without it"
+      : "")
+}
+
 class PoolerInFront extends Data.TaggedError("PoolerInFront") {
   override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
     "Add pgbouncer=true if a pooler is in front of it."
+}
+
+export class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{ readonly version: number }> {
+  override readonly message =
+    `The database has schema version ${this.version}, but this service needs version ${newestVersion}, and MIGRATE ` +
+    `is off. Run, with the role that owns the tables in DATABASE_URL: ${commandPrefix} migrate`
 }
 
 export const schemaVersion = (sql: SqlClient.SqlClient) =>
@@ -57,6 +70,15 @@ export const schemaVersion = (sql: SqlClient.SqlClient) =>
     sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(migrationsTable)}`,
     ([latest]) => latest?.version ?? 0
   )
+
+/** Checks the version of the schema, and changes nothing. */
+const checkSchema = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const [table] = yield* sql<{ readonly exists: boolean }>`SELECT to_regclass(${migrationsTable}) IS NOT NULL AS exists`
+  const version = table?.exists === true ? yield* schemaVersion(sql) : 0
+  if (version > newestVersion) return yield* new DatabaseIsNewer({ version })
+  return yield* version < newestVersion ? new SchemaIsOlder({ version }) : Effect.void
+})
 
 export const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -70,7 +92,11 @@ export const migrate = Layer.effectDiscard(runMigrations)
 
 const startupRetries = Schedule.upTo(Schedule.spaced("1 second"), { duration: "30 seconds" })
 
-type StartFailure = Effect.Error<typeof runMigrations> | Config.ConfigError | SessionLost | Cause.TimeoutError
+type StartFailure =
+  | Effect.Error<typeof runMigrations | typeof checkSchema>
+  | Config.ConfigError
+  | SessionLost
+  | Cause.TimeoutError
 
 const mayRecover = (failure: StartFailure): boolean => {
   if (["DatabaseInRecovery", "SessionLost", "TimeoutError"].includes(failure._tag)) return true
@@ -153,20 +179,45 @@ const warnOfEmbeddedDatabase = Effect.gen(function*() {
   )
 })
 
+/** Names `DATABASE_URL` in a failure to connect or to log in. */
+const nameSetting = <E extends StartFailure>(error: E) => {
+  if (error._tag !== "SqlError" && error._tag !== "TimeoutError") return error
+  const isParameter = error._tag === "SqlError" && Outage.isUnsupportedParameter(error)
+  return isParameter ? new PoolerInFront() : new DatabaseUnusable({ cause: error })
+}
+
+/** Runs `statements` on a connection of its own, and retries while the database may recover. */
+const atStart = <E extends StartFailure>(
+  target: DatabaseUrl,
+  statements: Effect.Effect<void, E, SqlClient.SqlClient>
+) => {
+  const attempt = Effect.provide(failingIfLost(target, statements), withoutTimeout(target))
+  return Effect.catchIf(attempt, mayRecover, (error) =>
+    Effect.andThen(
+      Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(nameSetting(error)))}`),
+      Effect.retry(attempt, { while: mayRecover, schedule: startupRetries })
+    )).pipe(Effect.mapError(nameSetting))
+}
+
+class NoServer extends Data.TaggedError("NoServer") {
+  override readonly message = "DATABASE_URL: set it. The embedded database is migrated when the service starts"
+}
+
+/** Migrates the database at `DATABASE_URL`, for the command. Returns the version of the schema. */
+export const migrateFromSettings = Effect.gen(function*() {
+  const url = yield* databaseUrl
+  if (Option.isNone(url)) return yield* new NoServer()
+  yield* atStart(url.value, runMigrations)
+  return newestVersion
+})
+
 const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
   const maxConnections = yield* Settings.databaseMaxConnections.config
   yield* Metric.update(connectionLimit, maxConnections)
-  const statements = Effect.andThen(runMigrations, warnOfEmbeddedDatabase)
-  const attempt = Effect.provide(failingIfLost(target, statements), withoutTimeout(target))
-  yield* Effect.catchIf(attempt, mayRecover, (error) =>
-    Effect.andThen(
-      Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(error))}`),
-      Effect.retry(attempt, { while: mayRecover, schedule: startupRetries })
-    )).pipe(
-      Effect.mapError((error) =>
-        error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
-      )
-    )
+  const prepare: Effect.Effect<void, StartFailure, SqlClient.SqlClient> = (yield* Settings.migrate.config) === "on"
+    ? runMigrations
+    : checkSchema
+  yield* atStart(target, Effect.andThen(prepare, warnOfEmbeddedDatabase))
   const sockets = yield* PoolSockets.make(openSocket(target), target.isPooled ? maxWaitMs.pooled : maxWaitMs.direct)
   const context = yield* Effect.context()
   const stream = (): Socket => {

@@ -44,7 +44,7 @@ const describeError = ({ code, message, status }: ApiError): { error: string; fi
 
 export const recordRequest = (
   { method, url }: Pick<RequestHead, "method" | "url">,
-  { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId }: RequestContext,
+  { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId, window }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
@@ -62,6 +62,7 @@ export const recordRequest = (
       ...path !== undefined && { path },
       status,
       ...error && describeError(error),
+      ...window !== undefined && { window },
       durationMs,
       keyId,
       ...rejectedKey,

@@ -6,16 +6,15 @@ import * as Documents from "./Documents.ts"
 import * as PortServer from "./PortServer.ts"
 import * as RequestLifecycle from "./RequestLifecycle.ts"
 
-const server = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths), (hooks) =>
+export const layer = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths), (hooks) =>
   PortServer.layer(
     RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.routes, Documents.layer), hooks),
     Settings,
     hooks
   )))
 
-const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
+/** Logs where the API is. Run it once the other port listens too, so that a failed start does not announce this one. */
+export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`
   ))
-
-export const layer = Layer.provideMerge(Layer.effectDiscard(logStart), server)

@@ -1,18 +1,16 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
-import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
 import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { recordError, RequestContext } from "./RequestContext.ts"
 import { bearerOf, confusionOf, headerOf } from "./RequestHead.ts"
 
-const rejectionOf = (request: HttpServerRequest.HttpServerRequest, secret?: string) => {
+const adminTokenMessage = `An admin token works only on the management port. ${new MissingApiKey().message}`
+
+const missingOf = (request: HttpServerRequest.HttpServerRequest) => {
   const [missing, authorization = ""] = [new MissingApiKey(), headerOf(request, "authorization")?.trim()]
-  if (secret !== undefined) {
-    return new InvalidApiKey({ message: `An admin token works only on the management port. ${missing.message}` })
-  }
   const found = /^bearer$/i.test(authorization)
     ? "Authorization: Bearer without a key"
     : authorization !== ""
@@ -42,7 +40,10 @@ export const layer = Layer.effect(
           const context = Context.get(services, RequestContext)
           context.routed(endpoint)
           const secret = bearerOf(request)
-          if (secret?.startsWith(adminTokenPrefix) !== false) return Effect.fail(rejectionOf(request, secret))
+          if (secret === undefined) {
+            context.rejected({ address: clientAddress(request) })
+            return Effect.fail(missingOf(request))
+          }
           return Effect.matchEffect(verify(Redacted.make(secret)), {
             onSuccess: (key) => {
               context.authenticated(key.id)
@@ -52,7 +53,11 @@ export const layer = Layer.effect(
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
               const { keyId = "none", reason } = failure
               context.rejected({ keyId, rejection: reason, address: clientAddress(request) })
-              const message = reason === "malformed" ? confusionOf(secret, "API key") : undefined
+              const message = reason === "admin_token"
+                ? adminTokenMessage
+                : reason === "malformed"
+                ? confusionOf(secret, "API key")
+                : undefined
               return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))
             }
           })

@@ -1,6 +1,6 @@
 /** Listens on a port: turns the settings and the contract's limits into the options of Node's edge. */
 import { Context, Effect, Layer, Scope } from "effect"
-import { UrlParams } from "effect/http"
+import { HttpMiddleware, UrlParams } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
@@ -10,7 +10,7 @@ import * as NodeServer from "../node-server/NodeServer.ts"
 import { UnreadResponses } from "../node-server/UnreadResponses.ts"
 import { peerNetwork } from "../rate-limit/ClientAddress.ts"
 import { errorOf } from "./ParserErrors.ts"
-import { type PortHooks, reject } from "./RequestLifecycle.ts"
+import { type PortHooks, reject, spanNameOf } from "./RequestLifecycle.ts"
 
 export interface PortSettings {
   readonly host: Setting<string>
@@ -70,6 +70,10 @@ export const layer = <E, R>(
       maxClose: yield* maxResponsesClose
     })
   })).pipe(
-    Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames)),
+    Layer.provide([
+      Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames),
+      Layer.succeed(HttpMiddleware.SpanNameGenerator, spanNameOf(hooks)),
+      Layer.succeed(HttpMiddleware.TracerDisabledWhen, hooks.isUntraced ?? (() => false))
+    ]),
     HeldServices.provide(Unread.layer)
   )

@@ -11,20 +11,29 @@ import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { RequestContext } from "./RequestContext.ts"
+import { type RejectingWindow, RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
 type LimitScope = "key" | "address"
 
 const decisions = byAttributes(
-  counter("rate_limit_decisions_total", "Requests, by the plan that they were charged to and the rate limit decision."),
-  (outcome: UsageKind, plan: string) => ({ outcome, plan })
+  counter(
+    "rate_limit_decisions_total",
+    "Requests, by the plan that they were charged to, the rate limit decision, and the window that rejected them."
+  ),
+  (outcome: UsageKind, plan: string, window: RejectingWindow | "none") => ({ outcome, plan, window })
 )
 const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
 const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
-  decisions(kindOf(decision), plan).updateUnsafe(1, context)
+  decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, context)
   if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+}
+
+/** What rejected a request: a window of its limit, or a ban. */
+const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
+  if (allowed) return undefined
+  return bannedUntil === undefined ? mostRestrictive(windows).name : "ban"
 }
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
@@ -44,6 +53,7 @@ export const layer = Layer.effect(
           context.charged(decision)
           usage.count(key.id, kindOf(decision), decision.decidedAt)
           if (decision.allowed) return Effect.void
+          context.exceeded(rejectingWindow(decision))
           const rejection = Effect.fail(rejectionOf(decision, "key"))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
           if (!banBegan) return rejection
@@ -80,12 +90,14 @@ export const limitAddress = (
 ) =>
   isFree || (response.status >= 500 && response.status !== 505)
     ? Effect.map(Effect.orDie(limiter.peek(addressOf(head), planLimits.free)), (decision) => ({ decision, response }))
-    : Effect.map(chargeAddress(limiter, head), (decision) => ({
-      decision,
-      response: decision.allowed
-        ? response
-        : ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })
-    }))
+    : Effect.map(chargeAddress(limiter, head), (decision) => {
+      if (decision.allowed) return { decision, response }
+      context.exceeded(rejectingWindow(decision), clientAddress(head))
+      return {
+        decision,
+        response: ErrorResponses.make(context, rejectionOf(decision, "address"), { connection: "close" })
+      }
+    })
 
 const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfterSeconds(decision)

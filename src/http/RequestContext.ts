@@ -1,12 +1,16 @@
 /** The state of a request. It changes only by the transitions below, each of which one file calls. */
-import { Context, Effect } from "effect"
+import { Context, Effect, type Tracer } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** Details of a rejected API key, only for the access log. */
-type RejectedKey = Readonly<Record<"keyId" | "rejection" | "address", string>>
+/** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
+type RejectedKey = Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
+
+/** What rejects a request that is over its limits. */
+export type RejectingWindow = "minute" | "day" | "ban"
 
 class RequestState {
   readonly requestId: string
@@ -17,12 +21,18 @@ class RequestState {
   rejectedKey: RejectedKey | undefined
   /** The decision on the API key. While unset, the request counts against its address. */
   keyDecision: Decision | undefined
+  /** Only for the access log: what rejected the request. */
+  window: RejectingWindow | undefined
   error: ApiError | undefined
 
-  constructor(requestId: string, startedAtNs: bigint, traceId: string | undefined) {
+  readonly #span: Tracer.Span | undefined
+
+  constructor(requestId: string, startedAtNs: bigint, span: Tracer.AnySpan | undefined) {
     this.requestId = requestId
     this.startedAtNs = startedAtNs
-    this.traceId = traceId
+    this.traceId = span?.traceId
+    this.#span = span?._tag === "Span" ? span : undefined
+    this.#span?.attribute(`${Brand.name}.request.id`, requestId)
   }
 
   /** The request has reached the middleware of `endpoint`. */
@@ -32,6 +42,7 @@ class RequestState {
 
   authenticated(keyId: string): void {
     this.keyId = keyId
+    this.#span?.attribute(`${Brand.name}.key.id`, keyId)
   }
 
   rejected(key: RejectedKey): void {
@@ -43,6 +54,12 @@ class RequestState {
     this.keyDecision = decision
   }
 
+  /** The request is over the limits of its API key, or of its `address`. */
+  exceeded(window: RejectingWindow | undefined, address?: string): void {
+    this.window = window
+    if (address !== undefined) this.rejectedKey ??= { address }
+  }
+
   /** The response is that of `error`. A later failure replaces an earlier one. */
   failed(error: ApiError): void {
     this.error = error
@@ -52,10 +69,10 @@ class RequestState {
 export interface RequestContext extends Readonly<RequestState> {}
 
 /** `sentId` is the `X-Request-Id` of the request. */
-export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, traceId?: string): RequestContext => {
+export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: Tracer.AnySpan): RequestContext => {
   // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
   const isUsable = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
-  return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, traceId)
+  return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
 }
 
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {

@@ -4,7 +4,6 @@
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { Headers, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import * as Brand from "../api/Brand.ts"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
 import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
@@ -19,6 +18,8 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
+  /** Whether a request has no span. */
+  readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
   /** Adds the headers of the port. The API port also charges the address, which can return a 429, and logs. */
   readonly completeResponse: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
@@ -85,9 +86,8 @@ export const layer = (hooks: PortHooks) =>
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const startedAtNs = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
           const span = isTraced ? Context.getOrUndefined(fiber.context, Tracer.ParentSpan) : undefined
-          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs, span?.traceId)
+          const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs, span)
           const { requestId } = context
-          if (span?._tag === "Span") span.attribute(`${Brand.name}.request.id`, requestId)
           // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
           // Effect's server and `testing.ts` restore the context after each request.
           fiber.setContext(fiber.context.pipe(
@@ -114,6 +114,15 @@ export const layer = (hooks: PortHooks) =>
     }),
     { global: true }
   )
+
+/** Names a span like OpenTelemetry: the method and the route, or only the method without a route. */
+export const spanNameOf = ({ routesAt }: PortHooks) =>
+(
+  { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">
+): string => {
+  const { endpoint } = routesAt(url, method)
+  return endpoint === undefined ? method : `${method} ${endpoint.path}`
+}
 
 export const toHttpEffect = <A, E, R>(routes: Layer.Layer<A, E, R>, hooks: PortHooks) =>
   HttpRouter.toHttpEffect(Layer.merge(routes, layer(hooks))).pipe(

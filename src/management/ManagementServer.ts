@@ -1,12 +1,12 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Option } from "effect"
+import { Config, Context, Effect, Layer, Option } from "effect"
 import { HttpServer } from "effect/http"
 import { OpenApi } from "effect/http-api"
 import { resolve } from "node:path"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
-import { newestVersion as schemaVersion } from "../database/Database.ts"
+import * as Database from "../database/Database.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as PortServer from "../http/PortServer.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
@@ -31,22 +31,46 @@ const logStart = Effect.gen(function*() {
   ].join("")
   yield* Effect.annotateLogs(
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
-    { environment, schemaVersion }
+    { environment, schemaVersion: Database.newestVersion }
   )
-  yield* Effect.logInfo(`Issue API keys with: ${variables}${commandPrefix} keys issue --name NAME`)
+  const token = source === Settings.adminToken.name ? "the same ADMIN_TOKEN and" : ""
+  yield* Effect.logInfo(
+    `Issue API keys with${token && ` ${token}`}: ${variables}${commandPrefix} keys issue --name NAME`
+  )
 })
+
+/** The management port listens. Its effect logs where, and how to issue keys. */
+export class ManagementListens extends Context.Service<ManagementListens, { readonly logStart: Effect.Effect<void> }>()(
+  "petstore/management/ManagementListens"
+) {}
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   const trustedProxies = yield* Settings.managementTrustedProxies.config
-  const hooks = { ...AdminHandlers.makeHooks(otherPaths), trustedProxies, isAllowedHost: isAllowedAmong(names) }
-  const admin = Layer.provide(AdminHandlers.layer, AdminAuthentication.layer)
+  const hooks: RequestLifecycle.PortHooks = {
+    ...AdminHandlers.makeHooks(otherPaths),
+    trustedProxies,
+    isAllowedHost: isAllowedAmong(names),
+    // Probes and scrapes come every few seconds, and would fill a collector.
+    isUntraced: ({ url }) => HealthReports.paths.includes(url.split("?", 1).join())
+  }
+  const admin = AdminHandlers.layer.pipe(
+    Layer.provide(AdminAuthentication.layer),
+    // The embedded database belongs to one process.
+    Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* Database.isEmbedded))
+  )
   const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
   const httpEffect = RequestLifecycle.toHttpEffect(routes, hooks)
   const server = PortServer.layer(httpEffect, address, hooks)
-  return Layer.provide(Layer.effectDiscard(logStart), server)
+  const listens = Layer.effect(
+    ManagementListens,
+    Effect.map(Effect.context<Effect.Services<typeof logStart>>(), (context) => ({
+      logStart: Effect.orDie(Effect.provide(logStart, context))
+    }))
+  )
+  return Layer.provide(listens, server)
 }))

@@ -88,8 +88,30 @@ const withDefaults = Layer.unwrap(Effect.gen(function*() {
   return ConfigProvider.layerAdd(ConfigProvider.fromUnknown({ ...defaults, OTEL_RESOURCE_ATTRIBUTES: attributes }))
 }))
 
+/** Our metrics name their unit in an attribute. Effect copies it to the metric's unit, and leaves it in each point. */
+const removeUnits = ({ resourceMetrics }: OtlpMetrics.MetricsData): void => {
+  const metrics = resourceMetrics.flatMap(({ scopeMetrics }) => scopeMetrics.flatMap((scope) => scope.metrics))
+  for (const { gauge, histogram, sum } of metrics) {
+    for (const point of [gauge, histogram, sum].flatMap((each) => each?.dataPoints ?? [])) {
+      point.attributes = (point.attributes ?? []).filter(({ key }) => key !== "unit")
+    }
+  }
+}
+
+const serialization = Layer.effect(
+  OtlpSerialization.OtlpSerialization,
+  Effect.map(OtlpSerialization.OtlpSerialization, ({ logs, metrics, traces }) => ({
+    traces,
+    logs,
+    metrics: (data: OtlpMetrics.MetricsData) => {
+      removeUnits(data)
+      return metrics(data)
+    }
+  }))
+).pipe(Layer.provide(OtlpSerialization.layerJson))
+
 export const layer = exported.pipe(
   Layer.provideMerge(exporters),
-  Layer.provide(OtlpSerialization.layerJson),
+  Layer.provide(serialization),
   Layer.provide(withDefaults)
 )

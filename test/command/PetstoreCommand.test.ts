@@ -1,6 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { once } from "node:events"
+import { readFileSync } from "node:fs"
+import { createServer } from "node:https"
 import { withChecksum } from "../../src/api/Secrets.ts"
+import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
 
@@ -17,7 +21,8 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["keys issue --name a --expires-at soon", /^$/, /--expires-at: "soon".*a time like 2030-12-31T00:00:00Z/s],
     ["keys issue --name ", /^$/, /--name\. Expected a name of 1 to 255 characters$/m],
     ["keys issue --name a --per-day 1k", /^$/, /--per-day: "1k"\. Expected a whole number$/m],
-    ["keys rotate key_a --grace 1d", /^$/, /--grace: "1d"\. Expected seconds, such as 86400$/m],
+    ["keys rotate key_a --grace 1w", /^$/, /--grace: "1w"\. Expected a duration such as 24h/m],
+    ["keys rotate key_a --grace 31d", /^$/, /--grace: "2678400".*between 0 and 2592000/s],
     ["keys rotate key_a --grace -1", /^$/, /--grace: "-1".*between 0 and 2592000/s],
     ["keys show acme", /^$/, /To find it, run `petstore keys list --search`/],
     ["keys list --limit 0", /^$/, /--limit: "0"\. Expected a number of at least 1/],
@@ -79,7 +84,7 @@ const entries = Array.from({ length: 100 }, (_, id) => ({ ...entry, id, address:
 
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
-    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
+    const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address, MANAGEMENT_PORT: "1" }
     const result = yield* runCommand(env, line === "" ? [] : line.split(" "))
     assert.strictEqual(result.code, Number(outcome[0]))
     assert.match(result.stdout, stdout)
@@ -103,7 +108,7 @@ describe("The petstore command", () => {
         response.writeHead(200, { "content-type": "application/json", ...link })
         response.end(JSON.stringify(isLog ? entries : []))
       })
-      const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
       yield* runCommand(env, ["keys", ...line.split(" ")], withChecksum("0".repeat(32)))
       assert.match(urls.join(), expected)
     }))
@@ -117,4 +122,18 @@ describe("The petstore command", () => {
   describe.each(Object.entries(addresses))("exits with %s", (outcome, [stderr, each]) => {
     it.effect.each(each)("%s", (address) => run(address, outcome, "keys issue --name a", /^$/, stderr))
   })
+  it.effect.skipIf(!Certificates.isInstalled)(
+    "names NODE_EXTRA_CA_CERTS for a server whose authority is unknown",
+    () =>
+      Effect.gen(function*() {
+        const { cert, key } = (yield* Certificates.makeAuthority).issue("localhost", { altNames: "IP:127.0.0.1" })
+        const server = createServer({ cert: readFileSync(cert), key: readFileSync(key) })
+        yield* Effect.addFinalizer(() => Effect.sync(() => server.close()))
+        yield* Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening"))
+        const address = server.address()
+        const port = address === null || typeof address === "string" ? assert.fail() : address.port
+        const remedy = /^GET https:.* Set NODE_EXTRA_CA_CERTS to a file with the certificate of the authority .*\n$/
+        yield* run(`https://127.0.0.1:${port}`, "1", "keys list", /^$/, remedy)
+      })
+  )
 })

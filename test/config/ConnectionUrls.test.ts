@@ -16,10 +16,13 @@ describe("DATABASE_URL", () => {
     ["postgres://u%40a:p%2F+@[::1]:6/d%20e", { host: "::1", port: 6, database: "d e" }],
     ["postgres://h?user=u&password=p&dbname=d&host=%2Frun&port=7", { host: "/run", port: 7, database: "d" }],
     ["postgres://%2Frun%2Fpg/?sslmode=require", { host: "/run/pg", port: 5432 }],
-    ["postgres://us%40er@h", { database: "us@er" }],
-    ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
-    ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }],
-    ["postgres://h?options=-c%20a%3Db&connect_timeout=5", {}]
+    ["postgres://us%40er@db.localhost", { database: "us@er" }],
+    ["postgres://127.0.0.9?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
+    ["postgres://h?sslmode=disable&pgbouncer=false&application_name=pets", {
+      isPooled: false,
+      applicationName: "pets"
+    }],
+    ["postgres://localhost?options=-c%20a%3Db&connect_timeout=5", {}]
   ])("names one endpoint, and a pooler only with pgbouncer=true: %s", (text, expected) => {
     vi.stubEnv("PGSSLMODE", "require")
     const parsed = parseDatabaseUrl(text)
@@ -27,6 +30,20 @@ describe("DATABASE_URL", () => {
     const url = Redacted.make(text.trim())
     assert.deepInclude(Result.getOrThrow(parsed), { ...expected, ssl: false, url })
   })
+
+  it.each([
+    "postgres://db.internal",
+    "postgres://localhost.example",
+    "postgres://10.0.0.1",
+    "postgres://localhost?host=h"
+  ])(
+    "of a host that is not this machine uses TLS unless sslmode=disable is written: %s",
+    (text) => {
+      const sslOf = (url: string) => Result.getOrThrow(parseDatabaseUrl(url)).ssl
+      assert.deepInclude(sslOf(text), { rejectUnauthorized: false })
+      assert.isFalse(sslOf(`${text}${text.includes("?") ? "&" : "?"}sslmode=disable`))
+    }
+  )
 
   it("trusts the authorities of the system with sslrootcert=system", () => {
     const { ssl } = Result.getOrThrow(parseDatabaseUrl("postgres://h?sslmode=verify-full&sslrootcert=system"))

@@ -226,7 +226,8 @@ describeOnEach(servers, "Key operations", (it) => {
       yield* Effect.sleep("310 millis")
       const unknown = { id: "none", key: Redacted.make(withChecksum("0".repeat(32))) }
       const malformed = { id: "none", key: Redacted.make("psk_x") }
-      const cases = Object.entries({ disabled, expired, malformed, revoked, rotated, unknown })
+      const admin_token = { id: "none", key: Redacted.make("adm_0123456789abcdef") }
+      const cases = Object.entries({ admin_token, disabled, expired, malformed, revoked, rotated, unknown })
       const metrics = Effect.map(send(`${baseUrl}/metrics`, ""), ({ text }) => text)
       const countsIn = (text: string) =>
         cases.map(([reason]) => Number(text.split(`rejections_total{reason="${reason}"} `)[1]?.split("\n")[0]))
@@ -239,6 +240,32 @@ describeOnEach(servers, "Key operations", (it) => {
         assert.deepInclude(lines.at(-1), { message: "request", ...fields })
       }
       assert.deepStrictEqual(countsIn(yield* metrics), before.map((count) => count + 1))
+      const { status } = yield* listPets(Redacted.make(""))
+      assert.strictEqual(status, 401)
+      assert.deepInclude(lines.at(-1), { error: "missing_api_key", address: "127.0.0.1" })
+    }))
+
+  it.effect("are beside the window that rejected a request in the log, and in the metrics: minute, day or ban", () =>
+    Effect.gen(function*() {
+      const { baseUrl, lines } = yield* Management
+      const client = yield* AdminClient
+      const issue = (perMinute: number, perDay: number) =>
+        client.issue({ name: "a", plan: "enterprise", limits: { perMinute, perDay } })
+      const [ofMinute, ofDay] = [yield* issue(1, 2), yield* issue(1, 1)]
+      // Each key is banned at its third rejection.
+      for (const [{ key }, name] of [[ofMinute, "minute"], [ofDay, "day"]] as const) {
+        const windows: Array<unknown> = []
+        for (let i = 0; i < 4; i++) {
+          yield* listPets(key)
+          windows.push(lines.at(-1)?.["window"])
+        }
+        assert.deepStrictEqual(windows, [undefined, name, name, "ban"])
+        const { text } = yield* send(`${baseUrl}/metrics`, "")
+        assert.match(
+          text,
+          new RegExp(`decisions_total\\{outcome="rejected",plan="enterprise",window="${name}"\\} [1-9]`)
+        )
+      }
     }))
 
   it.effect("list banned keys, oldest or newest first, and keep the filter in the link", () =>

@@ -43,7 +43,10 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const token = Redacted.make(adminToken)
     const api = Layer.provide(Service.layer, ApiServer.layer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
-    return Layer.mergeAll(api, ManagementServer.layer, management, AdminClient.layer({ baseUrl, token })).pipe(
+    const started = Layer.effectDiscard(
+      Effect.flatMap(ManagementServer.ManagementListens, ({ logStart }) => logStart)
+    ).pipe(Layer.provide(ManagementServer.layer))
+    return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
       Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger]))

@@ -43,6 +43,8 @@ describe("OpenTelemetry", () => {
         yield* send(`${service.address}/v1/pets${path}`, key, "GET", undefined, traced)
       }
       yield* send(`${service.management}/admin/keys`, adminToken, "GET", undefined, traced)
+      const probes = ["/healthz", "/readyz", "/readyz?a", "/metrics"]
+      for (const path of probes) yield* send(`${service.management}${path}`, "", "GET", undefined, traced)
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
 
       const { logs, metrics, traces } = received
@@ -55,13 +57,21 @@ describe("OpenTelemetry", () => {
         const parent = spans.find(({ spanId }) => spanId === parentSpanId)
         return `${parent === undefined ? "caller" : pathOf(parent)} > ${name}`
       }
-      const ofPost = ["POST", "POST > ApiKeys.lookup > postgres", "POST > pets.create > postgres"]
-      const ofGets = ["GET", "GET > pets.find > postgres", "GET > pets.list > postgres"]
-      assert.includeMembers(spans.map(pathOf), [...ofPost, ...ofGets].map((path) => `caller > ${path}`))
+      const [post, get, list] = ["POST /v1/pets", "GET /v1/pets/:petId", "GET /v1/pets"]
+      const ofPost = [post, `${post} > ApiKeys.lookup > postgres`, `${post} > pets.create > postgres`]
+      const ofGets = [get, `${get} > pets.find > postgres`, `${list} > pets.list > postgres`]
+      assert.includeMembers(
+        spans.map(pathOf),
+        [...ofPost, ...ofGets, "GET /admin/keys"].map((path) => `caller > ${path}`)
+      )
       const names = ["http.route", "http.response.status_code", "db.query.text"]
       for (const name of [...names, "limit=3", "status=sold", "cursor=MQ"]) assert.include(traces, name)
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
+      const [, keyId = "none"] = /"keyId":"(key_\w+)"/.exec(service.stderr()) ?? []
+      assert.include(traces, `{"key":"petstore.key.id","value":{"stringValue":"${keyId}"}}`)
+      assert.isTrue(probes.every((path) => !traces.includes(path)), "probes and scrapes have no spans")
+      assert.notInclude(metrics, `{"key":"unit"`)
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
       const durations = { petstore_http_server_request_duration_seconds: "s", nodejs_gc_duration_seconds_total: "s" }
       const units = { ...durations, petstore_ready: "1", petstore_build_info: "1", process_resident_memory_bytes: "By" }

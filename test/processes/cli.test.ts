@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { spawnSync } from "node:child_process"
 import { once } from "node:events"
+import { writeFileSync } from "node:fs"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
 import { dataDirectory } from "../support/Databases.ts"
@@ -61,8 +62,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const head = "ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME"
       const row = `${id}  active    enterprise  5 +7 +\\w{4}  \\S+ +big`
       assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(`^${head}\n${row}\n$`))
-      const windows = "minute     4 of 5 left until \\S+\nday        6 of 7 left until \\S+\n"
-      const details = `^version {4}1\n[^]*^banned {5}no\n${windows}counted {4}without Redis, `
+      const windows = "minute     1 of 5 used, 4 left until \\S+\nday        1 of 7 used, 6 left until \\S+\n"
+      const details = `^version {4}1\n[^]*^banned {5}no\nrequests   within the limits\n${windows}$`
       assert.match(yield* text(`show ${id}`), new RegExp(details, "m"))
       // `--limit` bounds the number of rows.
       assert.lengthOf(yield* json("list --limit 1"), 1)
@@ -85,8 +86,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         assert.deepStrictEqual(yield* statuses, [401, status])
         if (status === 401) assert.containsSubset(yield* json("list --state disabled"), [{ id }])
       }
-      const alone = "Redis was not used: this applies only to the process that responded."
-      assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
+      // The only process of an embedded database needs no Redis.
+      assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned.\n`)
       for (const change of ["update --name a", "rotate", "end-former", "disable", "enable", "revoke"]) {
         yield* fail(`${change} --if-version 1 ${id}`, "has version 6")
       }
@@ -100,7 +101,10 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const usage = /^HOUR +ALLOWED +REJECTED +BANNED\n20\S+Z +\d[^]*\n\nMINUTE .*\n20\S+Z +\d/
       assert.match(yield* text(`usage ${banned}`), usage)
       assert.hasAllKeys(yield* json(`usage ${banned}`), ["minutes", "hours"])
-      assert.match(yield* text(`show ${banned}`), /^banned {5}until 20\S+Z$/m)
+      assert.match(
+        yield* text(`show ${banned}`),
+        /^banned {5}until 20\S+Z\nrequests {3}rejected until 20\S+Z \(ban\)$/m
+      )
       const topRow = `${banned}  free        60          59          1           hammered`
       assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `Lifted the ban on ${banned}, which would have lasted until 20`)
@@ -116,16 +120,41 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.notInclude(log, "psk_")
     }))
 
+  it.effect("revokes the keys of a list, audited, says what became of each, and can be repeated", () =>
+    Effect.gen(function*() {
+      const { env, fail, json, listPets, text } = yield* Service
+      const issued = yield* Effect.forEach(["a", "b"], (name) => json(`issue --name listed-${name}`))
+      const file = `${env.DATA_DIR}/ids`
+      // The output of `keys list` is a list of ids too.
+      writeFileSync(file, `ID  STATE\n${issued[0].id}  active\n\n${issued[1].id}\r\nkey_none\n`)
+      const ids = [...issued.map(({ id }) => id), "key_none"]
+      const printed = (outcomes: ReadonlyArray<string>, counts: string) =>
+        `${ids.map((id, index) => `${id} ${outcomes[index]}.\n`).join("")}${counts} do not exist.\n`
+      const first = printed(["is revoked", "is revoked", "does not exist"], "2 revoked, 0 before, 1")
+      assert.strictEqual(yield* text(`revoke --from ${file}`), first)
+      assert.deepStrictEqual(yield* Effect.forEach(issued, ({ key }) => listPets(key)), [401, 401])
+      const again = printed(["was revoked before", "was revoked before", "does not exist"], "0 revoked, 2 before, 1")
+      assert.strictEqual(yield* text(`revoke --from ${file}`), again)
+      for (const { id } of issued) {
+        assert.containsSubset(yield* json(`log ${id} --since 1h --action revoke`), [{ keyId: id, operator: "admin" }])
+      }
+      assert.deepStrictEqual(yield* json("log --until 1h"), [])
+      yield* fail(`revoke ${ids[0]} --from ${file}`, "Name one key, or a file with --from", {}, "", 2)
+      yield* fail("revoke", "Name one key, or a file with --from", {}, "", 2)
+      writeFileSync(file, "psk_secret\n")
+      yield* fail(`revoke --from ${file}`, "--from: expected one id of a key (key_…) a line", {}, "", 2)
+    }))
+
   it.effect("prints one line for a failure, and exits with 1", () =>
     Effect.gen(function*() {
       const { env, fail, service } = yield* Service
       const setUrl = "set PETSTORE_ADMIN_URL to the address of its management port."
       const other = yield* serve((_request, response) => response.end("another server"))
       const failures: ReadonlyArray<readonly [line: string, error: string, own?: Environment]> = [
-        ["issue --name a --expires-at 2020-01-01", "expected a time in the future"],
+        ["issue --name a --expires-at 2020-01-01", "--expires-at: expected a time in the future"],
         ["revoke key_none", "There is no key key_none."],
         ["log key_none", "There is no key key_none."],
-        ["list", "The admin token is wrong. The command takes it from", { ADMIN_TOKEN: "adm_wrong" }],
+        ["list", "The admin token is wrong. The command takes it from", { ADMIN_TOKEN: "adm_wrong_0123456" }],
         ["list", `. Start the service, or ${setUrl}`, { PETSTORE_ADMIN_URL: service.address }],
         ["revoke key_a", setUrl, { PETSTORE_ADMIN_URL: other }],
         ["list", "There is no admin token", { DATA_DIR: `${env.DATA_DIR}/none`, PETSTORE_ADMIN_URL: "" }]
@@ -142,7 +171,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         const body = found ? entries : { code: "not_found", message: "There is no key.", status: 404 }
         response.writeHead(found ? 200 : 404, { "content-type": "application/json" }).end(JSON.stringify(body))
       })
-      const { code, stdout } = yield* runCommand({ PETSTORE_ADMIN_URL, ADMIN_TOKEN: "a" }, ["keys", "log", "key_gone"])
+      const { code, stdout } = yield* runCommand({ PETSTORE_ADMIN_URL, ADMIN_TOKEN: "adm_0123456789ab" }, [
+        "keys",
+        "log",
+        "key_gone"
+      ])
       assert.strictEqual(code, 0)
       assert.match(stdout, /^2026-01-02T03:04:05.678Z {2}revoke +key_gone +alice/m)
     }))
@@ -161,7 +194,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const second = yield* json(`rotate ${id} --grace 3600`)
       assert.match(yield* text("whose", first.key), /^The secret works until 20\S+Z: it is a former secret of key_/)
       const third = yield* json(`rotate ${id} --grace 0`)
-      assert.include(yield* text("whose", second.key), `The secret does not work: it is a former secret of ${id}.`)
+      assert.include(yield* text("whose", second.key), `The secret stopped working at 20`)
       yield* text(`revoke ${id}`)
       assert.include(yield* text("whose", third.key), `The secret does not work: ${id} is revoked.`)
       assert.containsSubset(yield* json("whose", third.key), { id, secret: { works: false, endsAt: null } })

@@ -41,14 +41,14 @@ describeConsole((test) => {
     assert.strictEqual(await page.title(), "staging · Keys · Petstore console", "the markup is text")
     assert.notInclude(await page.content(), secret)
 
-    await does({ requests: [secret, 200, 200, 200], used: 3, sees: "Counted without Redis" })
+    await does({ requests: [secret, 200, 200, 200], used: 3, sees: /^3 of 5 used, 2 left$/ })
     const chart = page.getByRole("figure").filter({ hasText: "Last day" })
     await chart.locator(`[title$="3 allowed, 0 rejected, 0 banned"]`).waitFor({ state: "attached" })
     assert.deepStrictEqual((await callApi(service, secret, 9)).slice(0, 3), [200, 200, 429])
     await does(
       { sees: "Banned." },
-      { follow: "Keys", select: { state: "banned" }, sees: "1 on this page" },
-      { follow: name, press: "Lift ban", misses: "Banned.", sees: /was lifted only in the process that responded/ },
+      { follow: "Keys", select: { state: "banned" }, sees: "1 in total" },
+      { follow: name, press: "Lift ban", misses: "Banned.", sees: "The ban was lifted." },
       // The used requests stay used after the change.
       { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" },
       { used: 5, requests: [secret, 200] }
@@ -134,9 +134,9 @@ describeConsole((test) => {
     }
     await does({ requests: [key, 200], follow: "Audit log" })
     await page.getByLabel("Operator").fill("alice")
-    await does({ key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" })
+    await does({ key: "Enter", sees: "1 in total", firstRow: "\u202eemca → typed" })
     await does({ select: { action: "revoke" }, sees: "Nothing was found." })
-    await does({ select: { action: "any action" }, sees: "1 on this page" })
+    await does({ select: { action: "any action" }, sees: "1 in total" })
   })
 
   test("filters the audit log by key and period, which its URL has", async (service) => {
@@ -150,7 +150,7 @@ describeConsole((test) => {
     await does({ press: "Search", sees: "Nothing was found." })
     assert.include(page.url(), `key=${id}&since=2026-01-01&until=2026-01-02`)
     await page.getByLabel("Before").fill("2100-01-02")
-    await does({ press: "Search", sees: "1 on this page", missesLink: "unaudited" })
+    await does({ press: "Search", sees: "1 in total", missesLink: "unaudited" })
   })
 
   test("finds the key of a secret with a URL that contains only the secret's hash", async (service) => {
@@ -165,7 +165,7 @@ describeConsole((test) => {
     await does({ follow: "Keys", seesLink: "other", misses: "the secret works" })
     await does({ back: "Keys", sees: "the secret works" })
     await does({ follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "not a complete secret" })
-    await does({ search: "leaked", sees: "1 on this page", misses: "not a complete secret" })
+    await does({ search: "leaked", sees: "1 in total", misses: "not a complete secret" })
   })
 
   test("shows the operator, the environment, and only the actions that the token allows", async (service) => {
@@ -203,12 +203,18 @@ describeConsole((test) => {
   })
 
   test("keeps the filter and the position of a list in its URL, and the token only in memory", async (service) => {
-    for (let i = 0; i < 25; i++) await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })
+    const expiresAt = new Date(Date.now() + 29 * 86_400_000).toISOString()
+    for (let i = 0; i < 55; i++) {
+      await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business", ...i === 7 && { expiresAt } })
+    }
     const { does, page, signIn } = await openSignedIn(service)
-    await page.getByLabel("Search keys").fill("page")
     await does({ select: { plan: "business" } })
     // The list before the filter has a next page too.
-    await page.locator(`a[href*="plan=business"]`, { hasText: "Next page" }).click()
+    const next = page.locator(`a[href*="plan=business"]`, { hasText: "Next page" })
+    await does({ sees: "50 on this page, newest first" })
+    await next.click()
+    await does({ seesLink: "page 0" }, { follow: "Previous page", seesLink: "page 54", missesLink: "Previous page" })
+    await next.click()
     await does({ seesLink: "page 0" })
     assert.deepStrictEqual(await page.context().storageState({ indexedDB: true }), { cookies: [], origins: [] })
     assert.strictEqual(await page.evaluate("sessionStorage.length + localStorage.length"), 0)
@@ -216,9 +222,10 @@ describeConsole((test) => {
     await page.reload()
     await signIn()
     await does({ seesLink: "page 0" })
-    assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
+    assert.strictEqual(await page.getByLabel("plan").inputValue(), "business")
     await does({ follow: "page 0", heading: "page 0 active", back: "Keys" })
-    await does({ follow: "First page", firstRow: "page 24" }, { select: { order: "oldest first" }, firstRow: "page 0" })
+    await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, seesLink: "page 0" })
+    await does({ select: { expiresBefore: "expires within 30 days" }, firstRow: "page 7", sees: "1 in total" })
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {
@@ -237,7 +244,7 @@ describeConsole((test) => {
     await does({ choose: "Issue key", dialog: "Issue key", key: "Escape" })
     await page.getByRole("dialog").waitFor({ state: "hidden" })
     await does({ choose: "Issue key", enter: "keyboard", dialog: "New secret" })
-    await does({ choose: "Done", focusOn: "Issue key", key: "Tab", enter: "keyboard", sees: "1 on this page" })
+    await does({ choose: "Done", focusOn: "Issue key", key: "Tab", enter: "keyboard", sees: "1 in total" })
     await does({ choose: "keyboard", heading: "keyboard active" })
     await does({ choose: "Revoke", focusOn: "Cancel" }, { choose: "Revoke key", heading: "keyboard revoked" })
   })

@@ -20,7 +20,8 @@ const linesOf = (log: string) => log.trim().split("\n").map((line) => JSON.parse
 /** Starts the service, which must log one line with each of these texts, and exit with 1. Returns its log. */
 const assertNoStart = Effect.fnUntraced(function*(env: Parameters<typeof start>[0], ...texts: ReadonlyArray<string>) {
   const { code, stderr } = yield* Effect.flip(start(env))
-  // The other listener may have started already.
+  // A listener says that it listens only once the other one does too.
+  assert.notMatch(stderr, /Listening on|Management API/)
   const lines = stderr.trim().split("\n").filter((line) => !line.includes(`"level":"INFO"`))
   assert.deepStrictEqual([code, lines.length], [1, texts.length], stderr)
   for (const text of texts) assert.include(lines.join("\n"), text)
@@ -60,6 +61,7 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(text, `[${created.text}]`)
       assert.isAtMost(Number(/"day";r=(\d+)/.exec(headers.get("ratelimit") ?? "")?.[1]), 998)
       assert.strictEqual(second.stdout(), "")
+      yield* until(() => second.stderr().includes("Issue API keys with the same ADMIN_TOKEN and: "))
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
 
@@ -158,6 +160,7 @@ describe("The service on the embedded database", () => {
         DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none",
         REDIS_URL: "rediss://:secret@localhost?ssl_ca_certs=/none/redis.crt",
         ADMIN_TOKEN: "adm_ secret",
+        LOG_FORMATT: "json",
         LOG_LEVEL: "loud"
       }
       const names = Object.keys(invalid).map((name) => `${name}: `)
@@ -165,7 +168,11 @@ describe("The service on the embedded database", () => {
       assert.isFalse(existsSync(DATA_DIR))
 
       const own = { DATA_DIR: yield* dataDirectory }
-      yield* assertNoStart({ DATA_DIR: `${DATA_DIR}/nowhere` }, "/data/nowhere")
+      yield* assertNoStart(
+        { DATA_DIR: `${DATA_DIR}/nowhere`, ADMIN_TOKEN: "" },
+        `DATA_DIR: \\"${DATA_DIR}\\" does not exist. Create it`
+      )
+      yield* assertNoStart({ ...own, MANAGEMENT_HOST: "192.0.2.1" }, `MANAGEMENT_HOST: this machine has no address`)
       yield* assertNoStart({ ...own, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`)
     }))
 })
@@ -194,6 +201,24 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.include(yield* assertNoStart({ DATABASE_URL }, "already exists"), "Migrating the database: 0001_baseline")
     }))
 })
+
+it.live.skipIf(!Postgres.isInstalled)(
+  "A start names DATABASE_URL for a wrong role or database, or a server without TLS",
+  () =>
+    Effect.gen(function*() {
+      const { url } = yield* Postgres.run()
+      const unusable = "DATABASE_URL: the database cannot be used"
+      for (const wrong of [url.replace("postgres@", "nobody@"), url.replace(/\w+$/, "none")]) {
+        yield* assertNoStart({ DATABASE_URL: wrong }, unusable)
+      }
+      const withTls = yield* assertNoStart({ DATABASE_URL: `${url}?sslmode=require` }, unusable)
+      assert.include(withTls, "add sslmode=disable to connect without it")
+      // A port on which nothing listens may yet get its server, so the process waits, and names the setting meanwhile.
+      const { stderr } = yield* Effect.flip(start({ DATABASE_URL: url.replace(/:\d+\//, ":1/") }))
+      assert.include(stderr, `Waiting for the database: ${unusable}`)
+    }),
+  120_000
+)
 
 const title = "A process waits until its database is reachable and writable, logs one line, and then serves requests"
 it.live.skipIf(!Postgres.isInstalled)(title, () =>

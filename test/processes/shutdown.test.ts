@@ -47,6 +47,58 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
       Load.assertStatuses(load.outcomes, 200, 201)
     }))
 
+  const stops = Number(process.env.STOPS ?? 20)
+  it.live.skipIf(haproxy === undefined)(
+    "no request of 32 saturating callers is lost in STOPS stops, as deployed",
+    () =>
+      Effect.gen(function*() {
+        const DATABASE_URL = yield* temporaryDatabaseUrl
+        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+        const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "2", ...ports })
+        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
+        const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2), "both are up", 60)
+        let [next, other] = [yield* run(servers[0]), yield* run(servers[1])]
+        yield* untilBothUp
+        const { key } = yield* issue(next)
+        yield* Load.request(address, key)
+        const load = yield* Load.run(address, key, 32)
+        for (let count = 0; count < stops; count++) {
+          yield* load.untilMore(500)
+          assert.strictEqual(yield* stop(next, "SIGTERM"), 0)
+          Load.assertStatuses(load.outcomes, 200, 201)
+          ;[next, other] = [other, yield* run(servers[count % 2 === 0 ? 0 : 1])]
+          yield* untilBothUp
+        }
+        yield* load.stop
+        Load.assertStatuses(load.outcomes, 200, 201)
+      }),
+    600_000
+  )
+
+  it.live.skipIf(haproxy === undefined)(
+    "the load balancer repeats the reads of a process that was killed",
+    () =>
+      Effect.gen(function*() {
+        const DATABASE_URL = yield* temporaryDatabaseUrl
+        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+        const processes = [
+          yield* start({ DATABASE_URL, ...servers[0] }),
+          yield* start({ DATABASE_URL, ...servers[1] })
+        ] as const
+        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
+        yield* untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2), "both are up", 60)
+        const { key } = yield* issue(processes[0])
+        const load = yield* Load.run(address, key, 32)
+        yield* load.untilMore(500)
+        yield* stop(processes[0], "SIGKILL")
+        yield* load.untilMore(500)
+        yield* load.stop
+        // A create without an Idempotency-Key is not repeated. There is no pet 1 before the first create.
+        Load.assertStatuses(load.outcomes.filter(({ method }) => method === "GET"), 200, 404)
+        assert.isNotEmpty(load.outcomes.filter(({ method, status }) => method === "POST" && status !== 201))
+      })
+  )
+
   it.live.skipIf(!Redis.isInstalled)("no pet is lost on one port, only connections", () =>
     Effect.gen(function*() {
       const { url: REDIS_URL } = yield* Redis.runStarted()

@@ -1,0 +1,39 @@
+/** Finds variables of the environment whose names are mistyped names of settings. */
+
+export interface Mistyped {
+  readonly name: string
+  /** The setting that was probably meant. */
+  readonly meant: string
+}
+
+/** Names up to this length are a typo away from common words: `HOST` from `POST`. Only swapped letters count there. */
+const maxShortName = 5
+
+const swapAt = (name: string, index: number): string =>
+  `${name.slice(0, index)}${name[index + 1] ?? ""}${name[index] ?? ""}${name.slice(index + 2)}`
+
+/** Whether `longer` is `shorter` with one more character. */
+const hasOneMore = (longer: string, shorter: string): boolean =>
+  longer.length === shorter.length + 1 &&
+  Array.from(longer).some((_, index) => longer.slice(0, index) + longer.slice(index + 1) === shorter)
+
+/** Whether one typo makes `name` of `setting`: a swap of neighbours, or a missing, additional or wrong character. */
+const isTypo = (name: string, setting: string): boolean => {
+  if (Array.from(setting).some((_, index) => swapAt(setting, index) === name)) return true
+  if (setting.length <= maxShortName) return false
+  // In another case, as `database_url`. Shorter names can be variables of a shell, such as `host`.
+  if (name.toUpperCase() === setting) return true
+  const differing = Array.from(setting).filter((character, index) => character !== name[index])
+  return hasOneMore(name, setting) || hasOneMore(setting, name) ||
+    (name.length === setting.length && differing.length === 1)
+}
+
+/** Ignores variables beside a setting that is set, because that setting was not mistyped. */
+export const findMistyped = (variables: Iterable<string>, settings: ReadonlyArray<string>): ReadonlyArray<Mistyped> => {
+  const names = new Set(variables)
+  const unset = settings.filter((setting) => !names.has(setting))
+  return Array.from(names).filter((name) => !settings.includes(name)).flatMap((name) => {
+    const meant = unset.find((setting) => isTypo(name, setting))
+    return meant === undefined ? [] : [{ name, meant }]
+  })
+}
