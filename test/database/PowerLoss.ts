@@ -13,6 +13,7 @@ import { SqlClient } from "effect/sql"
 import { existsSync, mkdirSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { setImmediate as nextTurn } from "node:timers/promises"
 import { Worker } from "node:worker_threads"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
@@ -170,6 +171,8 @@ export const losses = Effect.fnUntraced(function*(changes: ReadonlyArray<Change>
     Effect.scoped(Effect.gen(function*() {
       const directory = yield* temporaryDirectory
       const faults = yield* faultsIn(directory, cut(changes, seed, directory))
+      // The embedded database never lets the event loop turn.
+      yield* Effect.promise(() => nextTurn())
       return faults.length === 0 ? [] : [`seed ${seed}: ${faults.join("; ")}`]
     })))
   return found.flat()
