@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit } from "effect"
-import { rmSync, writeFileSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import { appendFileSync, cpSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
@@ -46,3 +47,29 @@ it.live.each<readonly [title: string, operation: string, reason: string]>([
       yield* Load.assertStored(load.outcomes, EmbeddedDatabase.layer(DATA_DIR))
     })
 )
+
+const title = "The embedded service on a disk that is really full exits with a line that names it, and loses no pet"
+it.live.skipIf(process.getuid?.() !== 0)(title, () =>
+  Effect.gen(function*() {
+    const disk = yield* temporaryDirectory
+    yield* Effect.acquireRelease(
+      Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+      () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+    )
+    const DATA_DIR = join(disk, "data")
+    cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
+    const service = yield* start({ DATA_DIR })
+    const { key } = yield* issue(service)
+    const create = (count: number) =>
+      Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
+    const before = yield* create(100)
+    const file = join(disk, "file")
+    const fill = () => appendFileSync(file, Buffer.alloc(100_000))
+    yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
+    const meanwhile = yield* create(1_000)
+    assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
+    const fatal = service.stderr().split("\n").find((line) => line.includes(`"level":"FATAL"`))
+    for (const text of [DATA_DIR, "ENOSPC, the disk is full"]) assert.include(fatal, text)
+    rmSync(file)
+    yield* Load.assertStored([...before, ...meanwhile], EmbeddedDatabase.layer(DATA_DIR))
+  }))

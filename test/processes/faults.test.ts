@@ -1,14 +1,11 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, Layer } from "effect"
-import { execFileSync } from "node:child_process"
-import { appendFileSync, cpSync, rmSync } from "node:fs"
 import { join } from "node:path"
-import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { clientOn, dataDirectory } from "../support/Databases.ts"
+import { clientOn } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { adminToken, issue, type Running, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
+import { adminToken, issue, type Running, send, sendAdmin, start, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
@@ -210,33 +207,3 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
       yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
     }))
 })
-
-const title = "While the embedded database's disk is full, creates get 503 until there is space, and no pet is lost"
-it.live.skipIf(process.getuid?.() !== 0)(title, () =>
-  Effect.gen(function*() {
-    const disk = yield* temporaryDirectory
-    yield* Effect.acquireRelease(
-      Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
-      () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
-    )
-    const DATA_DIR = join(disk, "data")
-    cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
-    const service = yield* start({ DATA_DIR })
-    const { key } = yield* issue(service)
-    const create = (count: number) =>
-      Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
-    const before = yield* create(100)
-    const file = join(disk, "file")
-    const fill = () => appendFileSync(file, Buffer.alloc(100_000))
-    yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
-    const meanwhile = yield* create(1_000)
-    assert.isTrue(meanwhile.some(({ status }) => status === 503))
-    rmSync(file)
-    yield* untilTrue(Effect.map(Load.request(service.address, key), isSuccess))
-    const after = yield* create(100)
-    assert.isTrue(after.every(isSuccess))
-    yield* assertBounded([...before, ...meanwhile], service, 0)
-
-    yield* stop(service, "SIGKILL")
-    yield* Load.assertStored([...before, ...meanwhile, ...after], EmbeddedDatabase.layer(DATA_DIR))
-  }))
