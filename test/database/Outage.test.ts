@@ -2,6 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Cause, Clock, Effect, Exit, Layer, Logger, Metric } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
 import { cpSync, renameSync, rmSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
@@ -127,3 +128,40 @@ it.live("The embedded database stays in place when a symbolic link to it changes
     assert.lengthOf(yield* queryIn(directory)((sql) => sql`SELECT FROM pets`), 10_000)
     assert.isEmpty(yield* queryIn(other)((sql) => sql`SELECT FROM pets`))
   }), 60_000)
+
+const outageStates = ["57P", "53", "25006", "58", "55000", "3D000", "26000", "42P05"]
+const anyCode = fc.oneof(
+  fc.constantFrom("57P01", "53300", "25006", "58030", "55000", "3D000", "26000", "42P05", "22P02", "23505", "42P01"),
+  fc.stringMatching(/^[0-4][0-9A-Z][0-9A-Z]{3}$/)
+)
+const anyChain = fc.array(fc.option(anyCode, { nil: undefined }), { minLength: 1, maxLength: 4 })
+
+it.effect("Any failure is a 503 with one line, the defect that it was, or unchanged, by the codes of its causes", () =>
+  Effect.gen(function*() {
+    for (const [codes, isOfDatabase] of fc.sample(fc.tuple(anyChain, fc.boolean()), { numRuns: 500, seed: 1 })) {
+      const cause = codes.reduceRight<Error | undefined>(
+        (inner, code) => Object.assign(new Error("failed", { cause: inner }), code !== undefined && { code }),
+        undefined
+      )
+      const failure = isOfDatabase
+        ? new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause }) })
+        : new Error("not of the database", { cause })
+      let lines = 0
+      const exit = yield* Effect.exit(Outage.toServiceUnavailable(Effect.fail(failure))).pipe(
+        Effect.provide(Logger.layer([Logger.make(() => void lines++)]))
+      )
+      const reason = Exit.isFailure(exit) ? exit.cause.reasons[0] : undefined
+      const isExpected = codes.some((code) => outageStates.some((state) => code?.startsWith(state)))
+      const text = JSON.stringify([codes, isOfDatabase])
+      assert.strictEqual(lines, isOfDatabase && isExpected ? 1 : 0, text)
+      if (!isOfDatabase) {
+        assert.isTrue(reason !== undefined && Cause.isFailReason(reason) && reason.error === failure, text)
+      } else if (!isExpected) {
+        assert.isTrue(reason !== undefined && Cause.isDieReason(reason) && reason.defect === failure, text)
+      } else {
+        const error = reason !== undefined && Cause.isFailReason(reason) ? reason.error : undefined
+        assert.instanceOf(error, ServiceUnavailable, text)
+        assert.strictEqual(error.message.includes("read-only"), codes.includes("25006"), text)
+      }
+    }
+  }))

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import * as fc from "fast-check"
 import { connect } from "node:net"
 import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
@@ -81,6 +82,45 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       const failure = yield* Effect.flip(Outage.toServiceUnavailable(sql`INSERT INTO written VALUES (2)`))
       assert.match(String(failure), /read-only/)
       assert.lengthOf(yield* sql`SELECT FROM written`, 1)
+    }))
+
+  it.live("writes once what it acknowledges, whatever the order of read-only servers, ended sessions and writes", () =>
+    Effect.gen(function*() {
+      const { direct, name, sql } = yield* makePool(3)
+      yield* direct.unsafe(table)
+      const insert = sql`INSERT INTO written VALUES (1)`
+      const settle = Effect.ignore(Effect.replicateEffect(sql`SELECT pg_sleep(0.02)`, 3, { concurrency: 3 }))
+      const writes = {
+        statement: insert,
+        transaction: sql.withTransaction(Effect.andThen(sql`SELECT 1`, insert)),
+        nested: sql.withTransaction(Effect.andThen(sql`SELECT 1`, sql.withTransaction(insert)))
+      }
+      const setReadOnly = (value: "on" | "off") =>
+        direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = ${value}`)
+      const endSessions = Effect.andThen(
+        direct`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+          WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+        Effect.andThen(settle, settle)
+      )
+      const step = fc.constantFrom("statement", "transaction", "nested", "on", "off", "end")
+      let stored = 0
+      for (const steps of fc.sample(fc.array(step, { minLength: 3, maxLength: 10 }), { numRuns: 40, seed: 1 })) {
+        let isReadOnly = false
+        yield* setReadOnly("off")
+        for (const [index, each] of steps.entries()) {
+          const text = `${steps.slice(0, index + 1).join()}`
+          if (each === "end") yield* endSessions
+          else if (each === "on" || each === "off") {
+            isReadOnly = each === "on"
+            yield* setReadOnly(each)
+          } else {
+            const exit = yield* Effect.exit(Outage.toServiceUnavailable(writes[each]))
+            if (Exit.isSuccess(exit)) stored++
+            else assert.isTrue(isReadOnly, `${text}: ${String(exit.cause)}`)
+          }
+          assert.lengthOf(yield* direct`SELECT FROM written`, stored, text)
+        }
+      }
     }))
 
   it.live("fails a transaction that each session rejects as read-only, after at most four tries in a pool of three", () =>

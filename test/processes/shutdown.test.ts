@@ -190,7 +190,7 @@ it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(lockedTitle, () =>
     const service = yield* start({ DATABASE_URL })
     const { key } = yield* issue(service)
     const hold = (sql: SqlClient.SqlClient) =>
-      sql.withTransaction(Effect.andThen(sql`LOCK TABLE key_limits, key_usage IN EXCLUSIVE MODE`, Effect.never))
+      sql.withTransaction(Effect.andThen(sql`LOCK TABLE key_limits, key_usage_minutes IN EXCLUSIVE MODE`, Effect.never))
     const locking = yield* Effect.forkScoped(queryOn(DATABASE_URL)(hold))
     const locks = queryOn(DATABASE_URL)((sql) =>
       sql`SELECT FROM pg_locks WHERE relation = 'key_limits'::regclass AND mode = 'ExclusiveLock' AND granted`
