@@ -108,7 +108,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         let isReadOnly = false
         yield* setReadOnly("off")
         for (const [index, each] of steps.entries()) {
-          const text = `${steps.slice(0, index + 1).join()}`
+          const text = steps.slice(0, index + 1).join()
           if (each === "end") yield* endSessions
           else if (each === "on" || each === "off") {
             isReadOnly = each === "on"

@@ -1,7 +1,7 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, Layer } from "effect"
 import { join } from "node:path"
-import { clientOn } from "../support/Databases.ts"
+import { clientOn, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -206,4 +206,35 @@ describe.skipIf(!Postgres.isInstalled)("A process", () => {
       Load.assertStatuses(load.outcomes, 200, 201, 404, 503)
       yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
     }))
+})
+
+describe.skipIf(!hasServer)("The share of the admin API", () => {
+  it.live.each<readonly [connections: number, reads: number]>([[2, 14], [4, 14], [10, 10], [10, 14]])(
+    "With %i connections, %i reads of a locked audit log leave /readyz, lists and creates theirs",
+    ([connections, reads]) =>
+      Effect.gen(function*() {
+        const DATABASE_URL = yield* temporaryDatabaseUrl
+        const service = yield* start({ DATABASE_URL, DATABASE_MAX_CONNECTIONS: String(connections) })
+        const { key } = yield* issue(service)
+        const isLocked = yield* Deferred.make<void>()
+        const lock = Postgres.queryOn(DATABASE_URL)((sql) =>
+          sql.withTransaction(Effect.andThen(
+            sql`LOCK TABLE audit_log IN ACCESS EXCLUSIVE MODE`,
+            Effect.andThen(Deferred.succeed(isLocked, undefined), Effect.never)
+          ))
+        )
+        yield* Effect.forkScoped(lock)
+        yield* Deferred.await(isLocked)
+        const audit = sendAdmin(service, "GET", "/audit")
+        const waiting = yield* Effect.forkScoped(Effect.replicateEffect(audit, reads, { concurrency: "unbounded" }))
+        // Until the reads of the audit log have their 503.
+        for (let index = 0; index < 25; index++) {
+          assert.strictEqual((yield* send(`${service.management}/readyz`, "")).status, 200)
+          assert.strictEqual((yield* Load.request(service.address, key, "/v1/pets")).status, 200)
+          assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+          yield* Effect.sleep("100 millis")
+        }
+        assert.deepStrictEqual(new Set((yield* Fiber.join(waiting)).map(({ status }) => status)), new Set([503]))
+      })
+  )
 })
