@@ -156,6 +156,12 @@ it("A write-behind buffer keeps its laws in any order of adds, flushes, failures
     plan,
     (plan) => Effect.runPromise(Effect.provide(runPlan(plan), [TestClock.layer(), Logger.layer([])]))
   )
-  const { counterexample, errorInstance } = await fc.check(holds, { numRuns: 150 })
+  // Values are given back while as many newer ones are pending.
+  const overflowing: Plan = {
+    events: [{ kind: "burst" }, { kind: "pass", ms: 1_500 }, { kind: "burst" }, { kind: "pass", ms: 2_000 }],
+    outcomes: [{ kind: "fail", ms: 2_000 }],
+    operationsBeforeYield: 2_048
+  }
+  const { counterexample, errorInstance } = await fc.check(holds, { numRuns: 150, examples: [[overflowing]] })
   assert.isNull(counterexample, `${String(errorInstance)} ${JSON.stringify(counterexample)}`)
 })
