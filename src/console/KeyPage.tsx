@@ -20,14 +20,15 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
       : ["Revoked", <When at={apiKey.revokedAt} />],
-    ...apiKey.formerSecrets.map(({ endsAt, lastUsedAt }) =>
-      ["Former secret", ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]] as const
-    )
+    ...apiKey.formerSecrets.map(({ endsAt, hint, lastUsedAt }) => {
+      const text = ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]
+      return ["Former secret", [<code>{keyPrefix}…{hint}</code>, " ", ...text]] as const
+    })
   ]
   return (
     <dl class="card properties">
-      {properties.map(([name, value]) => (
-        <div key={name}>
+      {properties.map(([name, value], index) => (
+        <div key={index}>
           <dt>{name}</dt>
           <dd>{value}</dd>
         </div>

@@ -250,7 +250,32 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("keeps the last four characters of each former secret, in the order in which they stop working", () =>
+    Effect.gen(function*() {
+      const { formerSecrets, rotate } = yield* ApiKeys
+      const first = yield* issue()
+      const second = yield* rotate(first.id, Duration.hours(1))
+      const third = yield* rotate(first.id, Duration.hours(2))
+      const former = yield* formerSecrets(first.id)
+      const hints = [first, second, third].map(({ key }) => Redacted.value(key).slice(-4))
+      assert.deepStrictEqual([...former, third].map(({ hint = null }) => hint), hints)
+    }))
+
   if (store === "memory") return
+
+  it.effect("shows no hint of a secret that a process of schema version 5 rotated, and that of the next one", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { formerSecrets, rotate } = yield* ApiKeys
+      const { id } = yield* issue()
+      // The statements of that version.
+      const endsAt = DateTime.toDateUtc(DateTime.add(yield* DateTime.now, { minutes: 1 }))
+      yield* sql`UPDATE api_key_secrets SET expires_at = ${endsAt} WHERE key_id = ${id}`
+      yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (sha256(${id}::bytea), ${id})`
+      yield* sql`UPDATE api_keys SET hint = 'next' WHERE id = ${id}`
+      yield* rotate(id, Duration.hours(1))
+      assert.deepStrictEqual((yield* formerSecrets(id)).map(({ hint }) => hint), [undefined, "next"])
+    }))
 
   it.effect("looks at 10,000 keys at most for a page of a filter, and goes on from there", () =>
     Effect.gen(function*() {

@@ -101,7 +101,9 @@ describeConsole((test) => {
     const secret = await readSecret()
     await tryToLeave("New secret")
     await does({ requests: [secret, 200] })
-    await does({ requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ })
+    await does({ requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ }, {
+      sees: `psk_…${former.slice(-4)}`
+    })
     await does({ press: "Revoke former secrets", confirm: "Revoke former secrets", misses: "stops working in" })
     await does({ requests: [former, 401] }, { requests: [secret, 200], back: "Keys" })
   })
