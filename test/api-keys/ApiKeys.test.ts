@@ -139,6 +139,38 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("lists with expiresBefore the keys that expire from now on, at that time at the latest, page by page", () =>
+    Effect.gen(function*() {
+      const now = yield* DateTime.now
+      const day = (days: number) => DateTime.add(now, { days })
+      const expiries = {
+        expired: DateTime.add(now, { seconds: 1 }),
+        a: day(29),
+        b: day(30),
+        later: day(31),
+        never: null
+      }
+      const plan = "enterprise"
+      const limits = planLimits.pro
+      for (const [name, expiresAt] of Object.entries(expiries)) {
+        yield* issue({ name, plan, limits, expiresAt })
+        yield* TestClock.adjust("1 millis")
+      }
+      yield* TestClock.adjust("1 second")
+      const listed = Effect.fnUntraced(function*(filter: KeyFilter) {
+        const found = yield* Effect.forEach([1, 100], (limit) => walk(limit, { plan, ...filter }))
+        const [names, inOnePage] = found.map((keys) => keys.map(({ name }) => name))
+        assert.deepStrictEqual(names, inOnePage)
+        return names
+      })
+      const expiresBefore = day(30)
+      assert.deepStrictEqual(yield* listed({ expiresBefore }), ["a", "b"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore: DateTime.add(expiresBefore, { milliseconds: -1 }) }), ["a"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore, search: "B" }), ["b"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore, state: "disabled" }), [])
+      assert.deepStrictEqual(yield* listed({ expiresBefore: expiries.expired }), [])
+    }))
+
   it.effect("lists keys that match a search in the order of their names, on exactly one page each", () =>
     Effect.gen(function*() {
       const names = ["Named b", "named A", "named", "NAMED ä", "named b"]
