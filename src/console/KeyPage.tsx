@@ -19,20 +19,26 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
-      : ["Revoked", <When at={apiKey.revokedAt} />],
-    ...apiKey.formerSecrets.map(({ endsAt, hint, lastUsedAt }) => {
-      const text = ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]
-      return ["Former secret", [<code>{keyPrefix}…{hint}</code>, " ", ...text]] as const
-    })
+      : ["Revoked", <When at={apiKey.revokedAt} />]
   ]
   return (
     <dl class="card properties">
-      {properties.map(([name, value], index) => (
-        <div key={index}>
+      {properties.map(([name, value]) => (
+        <div key={name}>
           <dt>{name}</dt>
           <dd>{value}</dd>
         </div>
       ))}
+      {apiKey.formerSecrets.length > 0 && (
+        <div class="former">
+          <dt>Former secrets</dt>
+          {apiKey.formerSecrets.map(({ endsAt, hint, lastUsedAt }) => (
+            <dd>
+              <code>{keyPrefix}…{hint}</code> stops working <When at={endsAt} />, last used <LastUse at={lastUsedAt} />
+            </dd>
+          ))}
+        </div>
+      )}
     </dl>
   )
 }
@@ -91,7 +97,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true })
   }, [state, query.value?.apiKey.formerSecrets.length])
   if (query.value === undefined || state === undefined) {
-    return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
+    return (
+      <>
+        <h1>{id}</h1>
+        {query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>}
+      </>
+    )
   }
   const { apiKey, history } = query.value
   const isPartial = apiKey.counting !== "shared" && apiKey.counting !== "single"
