@@ -34,7 +34,15 @@ const statements: ReadonlyArray<readonly [rows: number, statement: string, ...va
     1,
     `INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at, idempotency_key)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (idempotency_key) DO NOTHING RETURNING 1`,
-    ...["key_a", "a", "p8Lw", "free", 60, 1_000, now, null, null]
+    "key_a",
+    "a",
+    "p8Lw",
+    "free",
+    60,
+    1_000,
+    now,
+    null,
+    null
   ],
   [0, "INSERT INTO api_key_secrets (hash, key_id) VALUES (decode($1, 'hex'), $2)", hash, "key_a"],
   [
@@ -83,13 +91,17 @@ const statements: ReadonlyArray<readonly [rows: number, statement: string, ...va
       FROM decided WHERE key IS NULL OR pet_id = id
     ) SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isReplay",
       encode(NULLIF(claimed_request, request), 'hex') AS "otherHash" FROM decided ORDER BY index`,
-    ...[pets, tomorrow, now]
+    pets,
+    tomorrow,
+    now
   ],
   [1, page("id > after ORDER BY id LIMIT 21"), "{0}"],
   [
     1,
     page("(status, id) > ($2, after) AND (status, id) <= ($2, $3) ORDER BY status, id LIMIT 21"),
-    ...["{0}", "sold", "9223372036854775807"]
+    "{0}",
+    "sold",
+    "9223372036854775807"
   ],
   [
     0,
@@ -108,7 +120,9 @@ const statements: ReadonlyArray<readonly [rows: number, statement: string, ...va
     GROUP BY "keyId", seconds, starts_at ORDER BY "keyId", seconds, starts_at
     ON CONFLICT (key_id, seconds, starts_at) DO UPDATE SET allowed = key_usage.allowed + excluded.allowed,
       rejected = key_usage.rejected + excluded.rejected, banned = key_usage.banned + excluded.banned`,
-    ...[JSON.stringify([{ keyId: "key_a", minute: Date.parse(now), allowed: 1, rejected: 0, banned: 0 }]), 60, 3_600]
+    JSON.stringify([{ keyId: "key_a", minute: Date.parse(now), allowed: 1, rejected: 0, banned: 0 }]),
+    60,
+    3_600
   ],
   ...["api_keys k SET last_used_at = u.at", "api_key_secrets s SET last_used_at = u.at"].map((change, index) =>
     [
@@ -131,13 +145,25 @@ const statements: ReadonlyArray<readonly [rows: number, statement: string, ...va
     0,
     `UPDATE api_key_secrets SET expires_at = LEAST(expires_at, $1), is_ended = is_ended OR $2
     WHERE key_id = $3 AND (expires_at IS NOT NULL OR $4)`,
-    ...[tomorrow, false, "key_a", true]
+    tomorrow,
+    false,
+    "key_a",
+    true
   ],
   [
     0,
     `UPDATE api_keys SET version = $1, name = $2, hint = $3, plan = $4, per_minute = $5, per_day = $6, enabled = $7,
     expires_at = $8, revoked_at = $9 WHERE id = $10`,
-    ...[2, "a", "qCdU", "free", 60, 1_000, true, null, null, "key_a"]
+    2,
+    "a",
+    "qCdU",
+    "free",
+    60,
+    1_000,
+    true,
+    null,
+    null,
+    "key_a"
   ],
   ...[
     ["audit_log", "at"],
