@@ -132,11 +132,13 @@ describe("Rate limits", () => {
     const limiter = Layer.effect(RateLimiter, Effect.map(RateLimiter, (own) => ({ ...own, charge: chargeLate(own) })))
     const add = (event: string) => void events.push(event)
     const usage = Layer.effect(KeyUsage, Effect.map(KeyUsage, (own) => ({ ...own, count: (_, kind) => add(kind) })))
-    const recordBan: AuditLog["Service"]["recordBan"] = ({ until }) => Effect.sync(() => add(`ban until ${until}`))
+    const recordBan: AuditLog["Service"]["recordBan"] = ({ address, until }) =>
+      Effect.sync(() => add(`ban until ${until}, caused by ${address}`))
     const audit = Layer.effect(AuditLog, Effect.map(AuditLog, (own) => ({ ...own, recordBan })))
     return Effect.gen(function*() {
       const { call, newKey, port } = yield* Service
-      const bytes = message("GET /v1/pets HTTP/1.1", ["Host: x", `Authorization: Bearer ${yield* newKey}`])
+      const fields = ["Host: x", "X-Forwarded-For: 2001:db8::1", `Authorization: Bearer ${yield* newKey}`]
+      const bytes = message("GET /v1/pets HTTP/1.1", fields)
       const [socket] = yield* openConnections(port, 1, { bytes })
       yield* until(() => events.length === 1)
       socket?.resetAndDestroy()
@@ -144,7 +146,11 @@ describe("Rate limits", () => {
       yield* call("/openapi.json", { method: "OPTIONS" })
       yield* Deferred.succeed(decided, undefined)
       yield* until(() => events.length === 3)
-      assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000"])
-    }).pipe(Effect.provide(service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores))))
+      assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000, caused by 2001:db8::1"])
+    }).pipe(
+      Effect.provide(
+        service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores), { TRUSTED_PROXIES: "127.0.0.1" })
+      )
+    )
   })
 })
