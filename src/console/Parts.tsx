@@ -26,8 +26,8 @@ const pagesBefore = new Map<string, { readonly href: string; readonly rows: numb
 
 /**
  * Says which rows of the list the page at `here` has. The total is known on the last page, if the pages before it were
- * read. The service counts no rows: a count takes longer the more are stored, and with a bound of 10,000 rows still 3 to
- * 8 ms of the database, where the page takes 0.3 ms (500,000 keys).
+ * read. The service counts no rows: a count takes longer the more are stored. With a bound of 10,000 rows it still
+ * takes the database 3 to 8 ms, where the page takes 0.3 ms (500,000 keys).
  */
 export const countOf = (rows: number, { cursor, here, next }: {
   readonly cursor: string | undefined
