@@ -283,7 +283,7 @@ const changeOf = (id: number, isInTransaction = false) => [
 const threeItems = [...insertBy(0, 0, 0), endInsert(0)]
 /** Settles an id after the gap 2: the check after the next one finds its writers ended. */
 const settleAfterGap = [
-  ...[...insertBy(0, 1), ...insertBy(0), endInsert(1, false), endInsert(0)],
+  ...[...insertBy(0, 1, 0, 0), endInsert(1, false), endInsert(0)],
   ...[lookUpAfter(0), checkWriters, wait1, lookUpAfter(0), checkWriters, wait1, lookUpAfter(0), checkWriters]
 ]
 
@@ -306,10 +306,16 @@ const hardOrders: ReadonlyArray<Scenario> = [
   [...settleAfterGap, lookUpAfter(0, false), { do: "read", of: 0 }, operatorOn(2, "INSERT"), wait3, wait1, wait1]
     .concat([{ do: "end look-up", of: 0 }, wait3, lookUpAfter(2), wait1]),
   // A lookup reads a gap before an id above it is settled, and ends after that.
-  [...insertBy(0, 0, 1, 0), lookUpAfter(0)],
+  [...insertBy(0, 1, 0, 0), endInsert(0), lookUpAfter(0), checkWriters, wait1, lookUpAfter(0), lookUpAfter(0, false)]
+    .concat([{ do: "read", of: 0 }, endInsert(0), checkWriters, { do: "end look-up", of: 0 }]),
   // An id that was settled before a restore is no proof for the ids that the sequence gives again.
-  [...settleAfterGap, { do: "restore", to: 1 }, ...Array.from({ length: 6 }, () => wait3), ...insertBy(0, 1)]
-    .concat([endInsert(1), lookUpAfter(0), endInsert(0), lookUpAfter(2)])
+  [...settleAfterGap, { do: "restore", to: 1 }, ...Array.from({ length: 6 }, () => wait3), ...insertBy(0, 1, 1)]
+    .concat([endInsert(1), lookUpAfter(0), endInsert(0)]),
+  // Nor is an id that a slow lookup read before a restore, for longer than twice the lifetime after the restore.
+  [...insertBy(0, 1, 0, 1, 1), endInsert(0, false), endInsert(0), lookUpAfter(0, false), { do: "read", of: 0 }]
+    .concat([{ do: "restore", to: 2 }, wait3, wait3, { do: "end look-up", of: 0 }, checkWriters, wait1])
+    .concat([lookUpAfter(0), checkWriters, wait3, wait3, ...insertBy(0, 1, 1), endInsert(1), lookUpAfter(0)])
+    .concat([endInsert(0), wait3, wait1])
 ].map((steps) => ({ ids: 5, steps }))
 
 const runs = Number(process.env.SEEDS ?? 400)
