@@ -10,7 +10,8 @@ const noWriters: ReadonlySet<unknown> = new Set()
  *
  * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when an
  * item is visible, each transaction that took a lower id has ended or holds this lock. Its id is settled when all
- * transactions that held the lock at that moment have ended.
+ * transactions that held the lock at that moment have ended. Checks may overlap, and end in any order: each one began
+ * after the check that it is compared with had ended, so its writers are newer.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity
@@ -39,8 +40,6 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       checkedAtMs = startedAtMs
       unchecked = none
       return (writers) => {
-        // Ignore this result if another check finished in the meantime: that check's `writers` may be newer.
-        if (candidate !== before) return
         if (writers.isDisjointFrom(before.writers)) settled = higher(settled, before.found)
         candidate = { found, writers }
       }

@@ -157,17 +157,19 @@ const assertLaws = Effect.fnUntraced(function*({ ids, steps }: Scenario) {
   const take = <A>(list: Array<A>, index: number): A | undefined => list.splice(index % (list.length || 1), 1)[0]
   const run = Effect.fnUntraced(function*(each: Step) {
     switch (each.do) {
-      case "pass":
+      case "pass": {
+        const endMs = nowMs + each.ms
         for (const change of changes) {
           // A change that timed out commits at the last moment or never.
-          if (change.endedAtMs !== undefined && change.endedAtMs + lateCommitMs < nowMs + each.ms) {
+          if (change.endedAtMs !== undefined && change.endedAtMs + lateCommitMs < endMs) {
             nowMs = Math.max(nowMs, change.endedAtMs + lateCommitMs)
             if (change.id % 2 === 0) commit(change)
             change.isCommitted = true
           }
         }
-        nowMs += each.ms
+        nowMs = endMs
         return
+      }
       case "insert": {
         if (lastId === ids) return
         const writer = writers[each.of] ?? { ids: [] }
