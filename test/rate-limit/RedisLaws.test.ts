@@ -227,13 +227,20 @@ const turns = fc.oneof(
   fc.array(turnWith(fc.constant([])), { maxLength: 5 }),
   fc.array(turnWith(reordered), { maxLength: 5 })
 )
+type Turns = typeof turns extends fc.Arbitrary<infer A> ? A : never
 /** More calls than a script may decide. */
-const manyCalls = [{
+const manyCalls: Turns = [{
   calls: Array.from({ length: 300 }, () => ({
-    ...{ caller: "key:a" as const, verb: "charge" as const, perDay: 7, perMinute: 1_000 },
-    ...{ isInterrupted: false, isUndecidable: false, throwsAtEnd: false }
+    caller: "key:a",
+    verb: "charge",
+    perDay: 7,
+    perMinute: 1_000,
+    isInterrupted: false,
+    isUndecidable: false,
+    throwsAtEnd: false
   })),
-  ...{ behaviours: [], pauseMs: 5 }
+  behaviours: [],
+  pauseMs: 5
 }]
 
 it("The limiter on Redis decides each call once and in order, and charges once, for any replies and interruptions", () =>
