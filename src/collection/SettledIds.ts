@@ -8,10 +8,10 @@ const noWriters: ReadonlySet<unknown> = new Set()
 /**
  * An id is settled when no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
  *
- * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when an
- * item is visible, each transaction that took a lower id has ended or holds this lock. Its id is settled when all
- * transactions that held the lock at that moment have ended. Checks may overlap, and end in any order: each one began
- * after the check that it is compared with had ended, so its writers are newer.
+ * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's shared `ROW EXCLUSIVE`
+ * lock of the table. So when an item is visible, each transaction that took a lower id has ended or holds this lock.
+ * The item's id is settled once all transactions that held the lock at that moment have ended. Checks may overlap, and
+ * end in any order: a check is compared with one that had ended before it began, so its transactions are newer.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity
