@@ -10,7 +10,7 @@ const intervalMs = 1_000
 /** How long a read between flushes may take, with its wait. */
 const readTimeoutMs = 3_000
 /** The clock moves in these steps, so that a fiber that yields often acts at most a step late. */
-const stepMs = 250
+const stepMs = 500
 
 type Ids = ReadonlyArray<number>
 
