@@ -44,7 +44,7 @@ export interface Entry extends SecretHolder {
   isUsed: boolean
 }
 
-export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction">) {
+export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore["Service"], "findByHashes" | "isInTransaction">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   let evictedAt: bigint | undefined

@@ -1,11 +1,11 @@
-import { Clock, Context, Data, Effect, Metric, Redacted } from "effect"
+import { Clock, Context, Data, Effect, Layer, Metric, Redacted } from "effect"
 import { adminTokenPrefix } from "../api/Brand.ts"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/Secrets.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
-import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
+import { ApiKeyStore, type SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
@@ -38,12 +38,13 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
   verify(secret: Redacted.Redacted): Verification
   /** Forgets a cached key, so that its change takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
-}>()("petstore/KeyVerifier") {}
+}>()("petstore/KeyVerifier") {
+  static readonly layer = Layer.effect(KeyVerifier, Effect.suspend(() => Effect.flatMap(ApiKeyStore, make)))
+}
 
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction" | "recordUses">
-  readonly hash: (secret: string) => string
-}) {
+type Store = Pick<ApiKeyStore["Service"], "findByHashes" | "hash" | "isInTransaction" | "recordUses">
+
+export const make = Effect.fnUntraced(function*(store: Store) {
   yield* startAtZero(reasons.map((reason) => rejections(reason)))
   const clock = yield* Clock.Clock
   const cache = yield* KeyCache.make(store)
@@ -67,7 +68,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     verify: (secret) =>
       Effect.withFiber((fiber) => {
         const text = Redacted.value(secret)
-        const hash = hashSecret(text)
+        const hash = store.hash(text)
         const cached = store.isInTransaction(fiber) ? undefined : cache.useCached(hash)
         if (cached !== undefined) return allow(cached)
         if (!isWellFormed(text)) return reject(text.startsWith(adminTokenPrefix) ? "admin_token" : "malformed")

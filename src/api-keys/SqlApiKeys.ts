@@ -10,8 +10,9 @@ import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
 import { StateLookups } from "../rate-limit/SavedStates.ts"
-import * as ApiKeys from "./ApiKeys.ts"
-import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
+import { ApiKeys } from "./ApiKeys.ts"
+import { ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
+import { KeyVerifier } from "./KeyVerifier.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
 import * as SqlKeyUsage from "./SqlKeyUsage.ts"
 
@@ -101,12 +102,22 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
     WHERE ${sql.and(conditions)} ${orderBy} ${sql.literal(`OFFSET ${scanned - 1} LIMIT 1`)}`
 }
 
-const make = Effect.gen(function*() {
+const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
   const clock = yield* Clock.Clock
   const lookups = yield* StateLookups
-  const store: ApiKeyStore = {
+  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
+  yield* Expiry.deleteExpired({
+    table: "api_key_secrets",
+    key: ["hash"],
+    column: "expires_at",
+    keptFor: Duration.days(400)
+  })
+  return ApiKeyStore.of({
+    // A fast hash suffices, because a secret has 190 random bits.
+    hash: (secret) => digest("sha256", secret),
+
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
         const inserted = yield* sql`
@@ -229,16 +240,10 @@ const make = Effect.gen(function*() {
         UPDATE api_key_secrets s SET last_used_at = u.at ${used}
         WHERE s.hash = decode(u.hash, 'hex') AND (s.last_used_at IS NULL OR s.last_used_at < u.at)`
     })
-  }
-  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
-  yield* Expiry.deleteExpired({
-    table: "api_key_secrets",
-    key: ["hash"],
-    column: "expires_at",
-    keptFor: Duration.days(400)
   })
-  // A fast hash suffices, because a secret has 190 random bits.
-  return yield* ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) })
 })
 
-export const layer = Layer.provideMerge(Layer.effectContext(make), Layer.merge(SqlAuditLog.layer, SqlKeyUsage.layer))
+export const layer = ApiKeys.layer.pipe(
+  Layer.provideMerge(Layer.mergeAll(KeyVerifier.layer, SqlAuditLog.layer, SqlKeyUsage.layer)),
+  Layer.provide(Layer.effect(ApiKeyStore, makeStore))
+)

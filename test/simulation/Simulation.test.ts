@@ -88,6 +88,7 @@ const simulate = async (seed: number) => {
     )
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
     const store = {
+      hash: (secret: string) => secret,
       recordUses: () => Effect.void,
       isInTransaction: () => false,
       findByHashes: database.findByHashesOf(process)
@@ -99,7 +100,7 @@ const simulate = async (seed: number) => {
     return {
       process,
       limiter: Context.get(context, RateLimiter),
-      verifier: yield* KeyVerifier.make({ store, hash: (secret) => secret }),
+      verifier: yield* KeyVerifier.make(store),
       create: yield* Effect.provideService(Inserts.make(petsTable), SqlClient.SqlClient, sql),
       ...reads && { pets: Context.get(yield* Layer.build(repository), PetRepository) }
     }
