@@ -2,14 +2,13 @@ import { Context, DateTime, Effect, type Fiber, identity, Layer, type Result } f
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
 /**
  * The API key that a secret belongs to. The secret works until `endsAt`, in epoch milliseconds (`Infinity`: forever).
  * Then it is rejected for the reason `endedBy`.
  */
 export interface SecretHolder {
-  readonly key: CurrentKey["Service"]
+  readonly key: Pick<ApiKey, "id" | "limits" | "plan">
   readonly endsAt: number
   readonly endedBy?: "disabled" | "expired" | "revoked" | "rotated"
 }

@@ -1,11 +1,9 @@
 import { Clock, Context, Data, Effect, Layer, Metric, Redacted } from "effect"
-import { adminTokenPrefix } from "../api/Brand.ts"
-import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
-import { isWellFormed } from "../api/Secrets.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import { isAdminToken, isWellFormed } from "../api/Secrets.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
-import { ApiKeyStore, type SecretUse } from "./ApiKeyStore.ts"
+import { ApiKeyStore, type SecretHolder, type SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
@@ -17,17 +15,13 @@ const rejections = byAttributes(
   (reason: Rejection) => ({ reason })
 )
 
-/** Operators see `reason` and `keyId` in the access log. Callers see only whether the key is malformed. */
+/** For operators. Callers may see only whether the key is malformed. */
 export class KeyRejected extends Data.TaggedError("KeyRejected")<{
   readonly reason: Rejection
   readonly keyId: string | undefined
-}> {
-  get toCaller(): InvalidApiKey {
-    return new InvalidApiKey(this.reason === "malformed" ? { message: "The API key is incomplete or mistyped." } : {})
-  }
-}
+}> {}
 
-type Verification = Effect.Effect<CurrentKey["Service"], KeyRejected | ServiceUnavailable>
+type Verification = Effect.Effect<SecretHolder["key"], KeyRejected | ServiceUnavailable>
 
 const reject = (reason: Rejection, keyId?: string) =>
   Effect.andThen(Metric.update(rejections(reason), 1), Effect.fail(new KeyRejected({ reason, keyId })))
@@ -71,7 +65,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
         const hash = store.hash(text)
         const cached = store.isInTransaction(fiber) ? undefined : cache.useCached(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return reject(text.startsWith(adminTokenPrefix) ? "admin_token" : "malformed")
+        if (!isWellFormed(text)) return reject(isAdminToken(text) ? "admin_token" : "malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))
       }),
     evict: cache.evict

@@ -9,7 +9,7 @@ import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
-import { StateLookups } from "../rate-limit/SavedStates.ts"
+import { StateLookups } from "../rate-limit/StateLookups.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import { ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
 import { KeyVerifier } from "./KeyVerifier.ts"
@@ -243,7 +243,17 @@ const makeStore = Effect.gen(function*() {
   })
 })
 
-export const layer = ApiKeys.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(KeyVerifier.layer, SqlAuditLog.layer, SqlKeyUsage.layer)),
-  Layer.provide(Layer.effect(ApiKeyStore, makeStore))
-)
+interface Options {
+  /** How long entries of the audit log are kept. */
+  readonly auditRetention: Duration.Duration
+  /** How long the hourly counts of requests are kept. */
+  readonly usageRetention: Duration.Duration
+}
+
+export const layer = ({ auditRetention, usageRetention }: Options) =>
+  ApiKeys.layer.pipe(
+    Layer.provideMerge(
+      Layer.mergeAll(KeyVerifier.layer, SqlAuditLog.layer(auditRetention), SqlKeyUsage.layer(usageRetention))
+    ),
+    Layer.provide(Layer.effect(ApiKeyStore, makeStore))
+  )

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
-import { AuditGroup } from "./Audit.ts"
+import { AuditGroup } from "./AuditEndpoints.ts"
 import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
 import { inOrder } from "./InOrder.ts"

@@ -1,10 +1,10 @@
 /** The management port for suites. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
-import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import { AdminToken } from "../../src/management/AdminToken.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"

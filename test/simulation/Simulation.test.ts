@@ -21,6 +21,7 @@ import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/h
 import { SqlClient } from "effect/sql"
 import { isDeepStrictEqual } from "node:util"
 import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
+import { InvalidApiKey } from "../../src/api/Errors.ts"
 import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
@@ -133,7 +134,7 @@ const simulate = async (seed: number) => {
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
       const verified = verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
-      const key = yield* Effect.catchTag(verified, "KeyRejected", ({ toCaller }) => Effect.fail(toCaller))
+      const key = yield* Effect.catchTag(verified, "KeyRejected", () => Effect.fail(new InvalidApiKey()))
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }
