@@ -65,7 +65,7 @@ const reportHang = Effect.andThen(
 
 const logStart = Layer.effectDiscard(Effect.gen(function*() {
   yield* ApiServer.logStart
-  yield* (yield* ManagementServer.ManagementListens).logStart
+  yield* ManagementServer.logStart
 }))
 
 const firstKey = Layer.unwrap(Effect.gen(function*() {

@@ -1,4 +1,4 @@
-import { Context, DateTime, Effect, type Fiber, identity, Layer, type Result } from "effect"
+import { Context, DateTime, Effect, type Fiber, identity, Layer, Order, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
@@ -113,12 +113,10 @@ export const positionOf = ({ createdAt, id, name }: ApiKey, search: string | und
   ...search !== undefined && { name }
 })
 
-const compareTexts = (a: string, b: string): number => a < b ? -1 : Number(a > b)
-
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   (a.name === undefined
     ? a.createdAt - b.createdAt
-    : compareTexts(a.name.toLowerCase(), b.name?.toLowerCase() ?? "")) || compareTexts(a.id, b.id)
+    : Order.String(a.name.toLowerCase(), b.name?.toLowerCase() ?? "")) || Order.String(a.id, b.id)
 
 const makeMemory = Effect.gen(function*() {
   const digest = yield* Digest.Digest

@@ -43,9 +43,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const token = Redacted.make(adminToken)
     const api = Layer.provide(Service.layer, ApiServer.layer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
-    const started = Layer.effectDiscard(
-      Effect.flatMap(ManagementServer.ManagementListens, ({ logStart }) => logStart)
-    ).pipe(Layer.provide(ManagementServer.layer))
+    const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
       Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
