@@ -48,6 +48,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Revokes the key for good. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 }>()("petstore/ApiKeys") {
+  /** Keeps the keys in the `ApiKeyStore` of the context. */
   static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => make))
   /** Keeps the keys in memory. */
   static readonly layerMemory = ApiKeys.layer.pipe(

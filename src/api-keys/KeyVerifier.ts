@@ -33,6 +33,7 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
   /** Forgets a cached key, so that its change takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
 }>()("petstore/KeyVerifier") {
+  /** Looks keys up in the `ApiKeyStore` of the context, and caches them for less than a second. */
   static readonly layer = Layer.effect(KeyVerifier, Effect.suspend(() => Effect.flatMap(ApiKeyStore, make)))
 }
 
