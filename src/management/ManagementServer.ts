@@ -39,10 +39,8 @@ export const logStart = Effect.gen(function*() {
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion: Database.newestVersion }
   )
-  const token = source === Settings.adminToken.name ? "the same ADMIN_TOKEN and" : ""
-  yield* Effect.logInfo(
-    `Issue API keys with${token && ` ${token}`}: ${variables}${commandPrefix} keys issue --name NAME`
-  )
+  const token = source === Settings.adminToken.name ? " the same ADMIN_TOKEN and" : ""
+  yield* Effect.logInfo(`Issue API keys with${token}: ${variables}${commandPrefix} keys issue --name NAME`)
 })
 
 const settings = { host: Settings.managementHost, port: Settings.managementPort }
