@@ -3,13 +3,11 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
-import { HttpServer } from "effect/http"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
-import * as Brand from "./api/Brand.ts"
 import { apiKeyOptions } from "./config/ApiKeySettings.ts"
 import { redisOptions } from "./config/RedisSettings.ts"
-import { checkSettings, localUrl, Settings } from "./config/Settings.ts"
+import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
@@ -69,9 +67,7 @@ const logStart = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 const firstKey = Layer.unwrap(Effect.gen(function*() {
-  if (!(yield* Database.isEmbedded)) return Layer.empty
-  const baseUrl = localUrl(yield* HttpServer.HttpServer)
-  return FirstKey.layer(`${baseUrl}${Brand.basePaths.api}/${Brand.collection}`)
+  return (yield* Database.isEmbedded) ? FirstKey.layer(yield* ApiServer.exampleUrl) : Layer.empty
 }))
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
