@@ -33,14 +33,19 @@ layer(service(slowStore))("A connection", (it) => {
   it.effect.each<readonly [string, string, statuses: ReadonlyArray<number>, text: string, typeof staysOpen?]>([
     ["runs one request, then the one behind it", find + request("GET /v1/pets/2", "KEY", closes), [404, 404], "pet 2"],
     ["is closed by a third request, after two responses", unfinished + waiting + get, [404, 404], "Connection: close"],
-    ["is closed by the third of 2,486 requests", unfinished + waiting + get.repeat(2_484), [404, 404], "pet 2"],
+    [
+      "is closed by the third of many requests in one read",
+      unfinished + waiting + get.repeat(2_484),
+      [404, 404],
+      "pet 2"
+    ],
     ["is closed by a third request before CONNECT", unfinished + waiting + get + connect, [404, 404], "pet 2"],
     ["gets 413 for a body in over 4,096 chunks", create(chunked) + manyChunks, [413], "4,096 chunks"],
     ["accepts a body in 4,096 chunks", create(chunked, closes) + petInChunks, [201], "Rex"],
     ["is closed after a 413", create("Content-Length: 16385"), [413], "payload_too_large"],
-    ["is closed after an error if the body has too many chunks", unknown + manyChunks + get, [404], ""],
-    ["is closed after a request with an upgrade if others arrive with it", upgrade + get, [200], ""],
-    ["is closed after a client error, even if the client does not close", connect, [405], "", staysOpen]
+    ["is closed after an error if the body has too many chunks", unknown + manyChunks + get, [404], "not_found"],
+    ["is closed after a request with an upgrade if others arrive with it", upgrade + get, [200], "/openapi.json"],
+    ["is closed after a client error, even if the client does not close", connect, [405], "CONNECT", staysOpen]
   ])("%s", ([title, bytes, statuses, text, options]) =>
     Effect.gen(function*() {
       const response = yield* (yield* Service).send(bytes, options)

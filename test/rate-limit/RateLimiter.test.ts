@@ -171,6 +171,21 @@ it.effect("A reply from Redis that cannot be used is logged, and its request cou
     assert.include(log, "A reply from Redis could not be used")
   }))
 
+it.effect("Without Redis, each charge of a batch counts as one decision of petstore_rate_limit_fallback_decisions_total", () =>
+  Effect.gen(function*() {
+    const decisions = Effect.map(Metric.snapshot, (metrics) => {
+      const counter = metrics.find(({ id }) => id === "petstore_rate_limit_fallback_decisions_total")
+      return counter?.type === "Counter" ? Number(counter.state.count) : 0
+    })
+    const limiter = yield* limiterOn((_, { verb }) =>
+      verb === "probe" ? Promise.resolve({ now: 0, state: {} }) : Promise.reject(new Error("down"))
+    )
+    const before = yield* decisions
+    const charge = limiter.charge("key:batch", { perMinute: 100, perDay: 100 })
+    yield* Effect.replicateEffect(charge, 3, { concurrency: 3 })
+    assert.strictEqual(yield* decisions, before + 3)
+  }))
+
 it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its request", () =>
   Effect.gen(function*() {
     const names: Array<string> = []
