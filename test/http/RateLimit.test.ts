@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Layer } from "effect"
+import { Deferred, Effect, Layer, Metric } from "effect"
 import { TestClock } from "effect/testing"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
 import { KeyUsage } from "../../src/api-keys/KeyUsage.ts"
@@ -152,5 +152,27 @@ describe("Rate limits", () => {
         service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores), { TRUSTED_PROXIES: "127.0.0.1" })
       )
     )
+  })
+
+  it.effect("charge a request to its address if the client resets the connection, and count it as 499", () => {
+    const counts = { lookups: 0, interrupted: 0 }
+    const verify = () => {
+      counts.lookups++
+      return Effect.onInterrupt(Effect.never, () => Effect.sync(() => counts.interrupted++))
+    }
+    const store = Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
+    return Effect.gen(function*() {
+      const { call, port } = yield* Service
+      const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
+      const before = yield* remaining
+      const [socket] = yield* openConnections(port, 1, {
+        bytes: message("GET /v1/pets HTTP/1.1", ["Host: x", "Authorization: Bearer a"])
+      })
+      yield* until(() => counts.lookups === 1)
+      socket?.resetAndDestroy()
+      yield* until(() => counts.interrupted === 1)
+      assert.strictEqual(yield* remaining, before - 2)
+      assert.include((yield* Metric.snapshot).map(({ attributes }) => attributes?.["http.response.status_code"]), "499")
+    }).pipe(Effect.provide(service(store)), Effect.provideService(Metric.MetricRegistry, new Map()))
   })
 })
