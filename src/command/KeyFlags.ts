@@ -18,12 +18,12 @@ const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): F
   return Flag.filterMap(flag, (value) => Result.getSuccess(decode(value)), describe)
 }
 
-const wholeNumber = (name: string) =>
-  Flag.String(name).pipe(
-    Flag.withMetavar("number"),
-    Flag.filter((text) => /^-?\d+$/.test(text), () => "Expected a whole number"),
-    Flag.map(Number)
-  )
+const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
+
+const wholeNumber = (name: string) => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => "Expected a whole number"))
+  return Flag.map(flag, Number)
+}
 
 const run = (subcommand: string): string => `run \`${Brand.name} keys ${subcommand}\``
 

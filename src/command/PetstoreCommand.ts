@@ -229,18 +229,14 @@ const keys = Command.make("keys").pipe(
 const describe = <E extends { readonly _tag: string }>(error: E) =>
   error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
 
-// The dynamic imports keep the `keys` commands from loading the database code.
-const importEmbedded = Command.make(
-  "import",
-  {},
-  () =>
-    Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
-      Effect.flatMap(({ run }) => run),
-      Effect.mapError(describe),
-      Effect.provideService(References.MinimumLogLevel, "None"),
-      Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
-    )
-).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
+const importEmbedded = Command.make("import", {}, () =>
+  // The dynamic import keeps the `keys` commands from loading the database code, here and below.
+  Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
+    Effect.flatMap(({ run }) => run),
+    Effect.mapError(describe),
+    Effect.provideService(References.MinimumLogLevel, "None"),
+    Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
+  )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
 const migrate = Command.make("migrate", {}, () =>
   Effect.promise(() => import("../database/Database.ts")).pipe(
