@@ -1,6 +1,6 @@
 /**
  * Compares the CPU of a request of this tree with another commit, and with itself as the control, beside counters that
- * noise does not change. All run at once, each on its own database, and start anew in each round.
+ * noise hardly changes. All run at once, each on its own database, and start anew in each round.
  *
  * `npm run bench:compare -- REVISION [NAME=VALUE…]`. The settings are those of this tree and the control: the revision
  * `.` is this tree without them, so that the cost of a setting can be measured. All start as their `npm start` does. It

@@ -1,6 +1,6 @@
 /**
- * Counts the work of a request where noise of the machine changes nothing: Effect operations, bytes allocated, and calls
- * of read and write. Compare trees only: without the optimising compilers, the bytes are 40 % higher than usual.
+ * Counts the work of a request where noise of the machine changes less than 1 %: Effect operations, bytes allocated, and
+ * calls of read and write. Compare trees only: without the optimising compilers, the bytes are 40 % higher than usual.
  *
  * `npm run bench:counters -- [DIRECTORY…]` counts the services of other directories too. It needs `TEST_DATABASE_URL`.
  */
