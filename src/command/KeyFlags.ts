@@ -20,8 +20,8 @@ const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): F
 
 const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
 
-const wholeNumber = (name: string, expected = "a whole number") => {
-  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => `Expected ${expected}`))
+const wholeNumber = (name: string) => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => "Expected a whole number"))
   return Flag.map(flag, Number)
 }
 
@@ -165,7 +165,7 @@ export const listFlags = {
       // Reject secrets, because the value of `--search` becomes part of the request's URL, and proxies log URLs.
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
-    "Print only keys with this text in the name or the id, or whose secret ends with these four characters"
+    "Print only keys whose name begins with this text, or with this id or these last four characters, by name"
   ),
   limit: optional(limitFlag),
   json: jsonFlag

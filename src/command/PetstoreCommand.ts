@@ -192,13 +192,16 @@ const readSecret = Effect.gen(function*() {
   })
 })
 
-const describeSecret = (key: FoundKey, now: DateTime.Utc): string => {
-  const { id, secret: { endsAt, works } } = key
-  if (works && endsAt === null) return `The secret works: it is the current secret of ${id}.`
-  if (works) return `The secret works until ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
-  const state = keyStateOf(key, now)
-  if (state !== "active" && state !== "banned") return `The secret does not work: ${id} is ${state}.`
-  return `The secret stopped working at ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
+const describeSecret = (secret: string, key: FoundKey, now: DateTime.Utc): string => {
+  const { expiresAt, id, revokedAt, secret: { endsAt, works } } = key
+  const owner = `it is ${endsAt === null ? "the current" : "a former"} secret of ${id}`
+  const subject = `The secret ${Output.formatHint(secret.slice(-4))}`
+  if (works) return `${subject} works${endsAt === null ? "" : ` until ${Output.formatTime(endsAt)}`}: ${owner}.`
+  const ends = [endsAt, revokedAt, expiresAt].filter((at) => at !== null).toSorted(DateTime.Order)
+  const stoppedAt = ends.find((at) => DateTime.isLessThanOrEqualTo(at, now))
+  // A disabled key has no time from which its secrets do not work.
+  const outcome = stoppedAt === undefined ? "does not work" : `stopped working at ${Output.formatTime(stoppedAt)}`
+  return `${subject} ${outcome}: ${owner}, which is ${keyStateOf(key, now)}.`
 }
 
 const whose = Command.make(
@@ -208,7 +211,8 @@ const whose = Command.make(
     const secret = yield* readSecret
     const found = yield* AdminClient.use((client) => client.whose(secret))
     if (Option.isNone(found)) return yield* new CommandError({ message: "No key has this secret." })
-    const text = `${describeSecret(found.value, yield* DateTime.now)}\n\n${Output.describeKey(found.value)}`
+    const description = describeSecret(Redacted.value(secret), found.value, yield* DateTime.now)
+    const text = `${description}\n\n${Output.describeKey(found.value)}`
     return yield* Output.print(ListedKey, found.value, { json, text })
   })
 ).pipe(Command.withDescription("Find the key of a secret that you enter or pipe in. It never leaves this machine"))
@@ -225,24 +229,23 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
+/** Describes a failure with its causes, but leaves an invalid setting, which has an exit code of its own. */
+const describe = <E extends { readonly _tag: string }>(error: E) =>
+  error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
+
 const importEmbedded = Command.make("import", {}, () =>
-  // The dynamic import keeps the `keys` commands from loading the database code.
+  // The dynamic import keeps the `keys` commands from loading the database code, here and below.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
-    Effect.mapError((error) =>
-      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
-    ),
+    Effect.mapError(describe),
     Effect.provideService(References.MinimumLogLevel, "None"),
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
   )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
 const migrate = Command.make("migrate", {}, () =>
-  // The dynamic import keeps the `keys` commands from loading the database code.
   Effect.promise(() => import("../database/Database.ts")).pipe(
     Effect.flatMap(({ migrateFromSettings }) => migrateFromSettings),
-    Effect.mapError((error) =>
-      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
-    ),
+    Effect.mapError(describe),
     Effect.provide(Logger.layer([Logger.withConsoleError(Logger.make(({ message }) => String(message)))])),
     Effect.flatMap((version) => Console.log(`The database has schema version ${version}.`))
   )).pipe(

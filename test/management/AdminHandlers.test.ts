@@ -5,11 +5,10 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { describeOnEach, memory, random, stores } from "../support/Databases.ts"
+import { describeOnEach, memory, random, sqlApiKeys, stores } from "../support/Databases.ts"
 import { send, until, untilTrue } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
@@ -44,7 +43,7 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
 ]
 
 const invalidQueries = {
-  keys: "plan=gold state=gone order=best search= search=%00 statee=active",
+  keys: "plan=gold state=gone order=best search= search=%00 statee=active expiresBefore=soon expiresBefore=2026-02-30",
   audit:
     "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone since=now until=2026-02-30",
   usage: "by=plan window=week limit=101"
@@ -71,7 +70,7 @@ it.effect("Operations of several statements share one deadline of three seconds"
     const acquirer = Effect.succeed({ execute } as unknown as SqlConnection.Connection)
     const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "slow" }
     const slow = Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer))
-    const keys = Layer.provideMerge(Layer.fresh(SqlApiKeys.layer), Layer.merge(slow, random))
+    const keys = Layer.provideMerge(Layer.fresh(sqlApiKeys), Layer.merge(slow, random))
     yield* Effect.gen(function*() {
       const { admin } = yield* Management
       // Both expire in the background at the start.
@@ -287,6 +286,22 @@ describeOnEach(servers, "Key operations", (it) => {
       const filter = "order=newest&plan=enterprise&search=listed%20%26"
       const { headers } = yield* admin("GET", `/keys?limit=2&${filter}`)
       for (const parameter of filter.split("&")) assert.include(headers.get("link"), parameter)
+    }))
+
+  it.effect("list the keys that expire by a date, which the link to the next page keeps", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const expiresAt = "2100-02-28T00:00:00.000Z"
+      for (const name of ["a", "b"]) yield* admin("POST", "/keys", { name, plan: "business", expiresAt })
+      yield* admin("POST", "/keys", { name: "later", plan: "business", expiresAt: "2100-02-28T00:00:00.001Z" })
+      yield* admin("POST", "/keys", { name: "never", plan: "business" })
+      const filter = "expiresBefore=2100-02-28&plan=business"
+      const first = yield* admin("GET", `/keys?limit=1&${filter}`)
+      const [, next = ""] = /^<\/admin(\/keys\?.*)>; rel="next"$/.exec(first.headers.get("link") ?? "") ?? []
+      assert.include(next, "expiresBefore=2100-02-28")
+      const second = yield* admin("GET", next)
+      assert.containsSubset([first.body, second.body], [[{ name: "a", expiresAt }], [{ name: "b", expiresAt }]])
+      assert.isNull(second.headers.get("link"))
     }))
 
   it.effect("reject an invalid query or change with 400, and name its parameter or fields", () =>
