@@ -8,7 +8,7 @@ import { ConfigProvider, Console, Effect, Layer, Logger, Redacted } from "effect
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
-import { redisOptions } from "../src/config/RedisSettings.ts"
+import { databaseNames, redisOptions, savedStatesOptions } from "../src/config/RoomOptions.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
@@ -81,11 +81,13 @@ const exactness = (services: ReadonlyArray<Running>) =>
 Effect.scoped(Effect.gen(function*() {
   const redis = yield* Redis.runStarted()
   const DATABASE_URL = yield* temporaryDatabaseUrl
-  const database = Database.migrate.pipe(Layer.provideMerge(PgClient.layer({ url: Redacted.make(DATABASE_URL) })))
+  const database = Database.migrate(databaseNames).pipe(
+    Layer.provideMerge(PgClient.layer({ url: Redacted.make(DATABASE_URL) }))
+  )
   yield* Effect.gen(function*() {
     yield* Console.log("Limiters alone, 64 concurrent callers")
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
-    yield* Effect.scoped(Effect.provide(decisions("database"), SavedStates.layer))
+    yield* Effect.scoped(Effect.provide(decisions("database"), SavedStates.layer(savedStatesOptions)))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
     const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })

@@ -6,9 +6,11 @@ import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
-import { redisOptions } from "./config/RedisSettings.ts"
+import { databaseErrors } from "./api/DatabaseErrors.ts"
+import { databaseOptions, redisOptions, savedStatesOptions } from "./config/RoomOptions.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
+import { MakeCountFailure } from "./database/BackgroundFailures.ts"
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
@@ -19,6 +21,7 @@ import * as ManagementServer from "./management/ManagementServer.ts"
 import * as HeldServices from "./node-server/HeldServices.ts"
 import { describeCause } from "./observability/DescribeCause.ts"
 import * as Logging from "./observability/Logging.ts"
+import { makeCountFailure } from "./observability/MetricConstructors.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -26,14 +29,20 @@ import * as SavedStates from "./rate-limit/SavedStates.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
-  if (Option.isNone(redisUrl)) return SavedStates.layer
+  if (Option.isNone(redisUrl)) return SavedStates.layer(savedStatesOptions)
   const { layer } = yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))
   return layer(yield* redisOptions)
 }))
 
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
+const services = Layer.mergeAll(
+  SqlPetRepository.layer,
+  SqlApiKeys.layer,
+  rateLimiter,
+  Readiness.layer(databaseErrors)
+).pipe(
   Layer.provide(SavedStates.layerLookups),
-  Layer.provideMerge(Database.layer),
+  Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
+  Layer.provide(Layer.succeed(MakeCountFailure, makeCountFailure)),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom),

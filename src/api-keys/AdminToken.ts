@@ -2,7 +2,7 @@ import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Res
 import { dirname, resolve } from "node:path"
 import * as Brand from "../api/Brand.ts"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
-import { dataDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
+import { createDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
 
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
@@ -26,9 +26,13 @@ export class AdminToken extends Context.Service<AdminToken, {
 }
 
 const readFile = Effect.gen(function*() {
-  const directory = yield* dataDirectory
+  const [directory, setting] = [yield* Settings.dataDir.config, Settings.dataDir.name]
+  yield* createDirectory(directory, setting)
   const file = resolve(directory, adminTokenFile)
-  const text = yield* Effect.mapError(readOrCreate(file), (cause) => new DataDirectoryUnusable({ directory, cause }))
+  const text = yield* Effect.mapError(
+    readOrCreate(file),
+    (cause) => new DataDirectoryUnusable({ directory, setting, cause })
+  )
   const parsed = Result.mapError(adminTokenForm.parse(text), () => new UnusableAdminToken({ file }))
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })

@@ -7,6 +7,7 @@ import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
+import { databaseOptions } from "../config/RoomOptions.ts"
 import { describeCause } from "../observability/DescribeCause.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
@@ -228,7 +229,7 @@ const keys = Command.make("keys").pipe(
 const importEmbedded = Command.make("import", {}, () =>
   // The dynamic import keeps the `keys` commands from loading the database code.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
-    Effect.flatMap(({ run }) => run),
+    Effect.flatMap(({ run }) => Effect.flatMap(databaseOptions, run)),
     Effect.mapError((error) =>
       error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
     ),
@@ -239,7 +240,7 @@ const importEmbedded = Command.make("import", {}, () =>
 const migrate = Command.make("migrate", {}, () =>
   // The dynamic import keeps the `keys` commands from loading the database code.
   Effect.promise(() => import("../database/Database.ts")).pipe(
-    Effect.flatMap(({ migrateFromSettings }) => migrateFromSettings),
+    Effect.flatMap(({ migrateServer }) => Effect.flatMap(databaseOptions, migrateServer)),
     Effect.mapError((error) =>
       error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
     ),

@@ -24,8 +24,8 @@ export const makeWithin = Effect.map(
 )
 
 /** As `Outage.makeDeadline`, for statements of the admin API. The deadline includes the wait for a connection. */
-export const makeDeadline = Effect.gen(function*() {
+export const makeDeadline = Effect.fnUntraced(function*<U>(errors: Outage.Errors<U>) {
   const withinShare = yield* makeWithin
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* Outage.makeDeadline(errors)
   return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))
 })

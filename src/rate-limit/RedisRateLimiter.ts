@@ -7,10 +7,9 @@
  * - The calls of one caller are decided in their order. One command has calls of one caller with the same limits.
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
-import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
-import { counter, startAtZero } from "../observability/MetricConstructors.ts"
-import * as Policy from "./Policy.ts"
-import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
+import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
+import type * as Policy from "./Policy.ts"
+import { type Caller, decideOn, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 
@@ -19,8 +18,6 @@ const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
-
-const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
 
 interface Call {
   readonly verb: "charge" | "peek"
@@ -42,19 +39,18 @@ const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => ve
 const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOptions) {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* makeStates({ maxKeys })
-  yield* startAtZero([localDecisions])
+  const states = yield* makeStates({ maxKeys })
+  const policy = decideOn(states)
+  const localDecisions = Metric.counter(`${options.metricPrefix}rate_limit_fallback_decisions_total`, {
+    description: "Rate limit decisions made without Redis.",
+    incremental: true
+  })
+  // Prometheus' `increase` misses the first event of a counter that appears with the value 1.
+  yield* Metric.update(localDecisions, 0)
   const requests = yield* RedisCircuitBreaker.make(options)
 
-  const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
-    let next = state
-    const decisions = calls.map(({ verb }) => {
-      if (verb === "peek") return Policy.peek(next, limits, now)
-      const charged = Policy.decide(next, limits, now, isKey(caller))
-      next = charged.next
-      return charged.decision
-    })
-    callers.set(caller, next)
+  const decide = ({ caller, calls, limits }: Batch, now: number): void => {
+    const decisions = calls.map(({ verb }) => policy[verb](caller, limits, now))
     for (const [index, { resume }] of calls.entries()) {
       const decision = decisions[index]
       if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
@@ -63,7 +59,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const decideLocally = (batch: Batch): void => {
     localDecisions.updateUnsafe(countCharges(batch), context)
     const now = clock.currentTimeMillisUnsafe()
-    if (requests.attempt(() => decide(batch, callers.get(batch.caller), now))) return
+    if (requests.attempt(() => decide(batch, now))) return
     const failure = Exit.die(new Error("The rate limit could not be decided"))
     for (const { resume } of batch.calls) requests.attempt(() => resume(failure))
   }
@@ -72,7 +68,10 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
     requests.send(
       batch.caller,
       charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits: batch.limits },
-      ({ now, state }) => decide(batch, state, now),
+      ({ now, state }) => {
+        states.set(batch.caller, state)
+        decide(batch, now)
+      },
       () => decideLocally(batch)
     )
   }
@@ -113,7 +112,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       Effect.callback<void>((resume) => {
         flush()
         const lift = (): void => {
-          callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
+          policy.unban(caller, clock.currentTimeMillisUnsafe())
           resume(Effect.void)
         }
         requests.send(caller, { verb: "unban" }, lift, lift)

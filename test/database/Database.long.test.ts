@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { databaseAt } from "../support/Databases.ts"
@@ -91,7 +92,7 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         yield* Effect.sleep("8 seconds")
         proxy.muteOpen()
         const startedAt = performance.now()
-        const withinDeadline = yield* Outage.makeDeadline()
+        const withinDeadline = yield* Outage.makeDeadline(databaseErrors)
         const call = Effect.exit(withinDeadline(sql`SELECT 1`))
         const served = Effect.repeat(call, { until: Exit.isSuccess })
         yield* Effect.replicateEffect(served, calls, { concurrency: calls })

@@ -5,6 +5,8 @@ import { SqlClient } from "effect/sql"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { databaseOptions } from "../../src/config/RoomOptions.ts"
+import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
@@ -15,8 +17,8 @@ import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
-  Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
-    Layer.provideMerge(Database.layer),
+  Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer(savedStatesOptions)).pipe(
+    Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),
     Layer.provide(NodeFileSystem.layer),
