@@ -26,8 +26,8 @@ export class AdminToken extends Context.Service<AdminToken, {
 }
 
 const readFile = Effect.gen(function*() {
-  const [directory, setting] = [yield* Settings.dataDir.config, Settings.dataDir.name]
-  yield* createDirectory(directory, setting)
+  const setting = Settings.dataDir.name
+  const directory = yield* createDirectory(yield* Settings.dataDir.config, setting)
   const file = resolve(directory, adminTokenFile)
   const text = yield* Effect.mapError(
     readOrCreate(file),

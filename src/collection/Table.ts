@@ -1,6 +1,6 @@
 /** Describes a table with ascending ids, and how its items are read, written and compared. Imports no SQL. */
 import { type Schema, Struct } from "effect"
-import type { Errors } from "../database/Outage.ts"
+import type { OutageErrors } from "../database/Deadline.ts"
 
 /** How a field is stored. A column without `isOptional` is `NOT NULL`. */
 export interface Column<Value> {
@@ -36,7 +36,7 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   /** The failure of a create whose idempotency key created a different item earlier. */
   readonly keyReused: Reused
   /** The failures of all operations during an outage of the database. */
-  readonly errors: Errors<Unavailable>
+  readonly errors: OutageErrors<Unavailable>
   /** The maximum number of cached items. */
   readonly maxCached: number
   /** Whether to cache an item. By default, all are cached. */

@@ -56,9 +56,9 @@ export const redisOptions = Config.all({
     timeout: Duration.millis(timeoutMs),
     prefix: `${Brand.name}:limits:`,
     metricPrefix: `${Brand.name}_`,
-    logDown: (server: string, cause: unknown) =>
+    logDown: (place: string, cause: unknown) =>
       Effect.logWarning(
-        `${Settings.redisUrl.name}: ${server} cannot be used (${describeChain(cause)}). ` +
+        `${Settings.redisUrl.name}: ${place} cannot be used (${describeChain(cause)}). ` +
           "This process counts requests on its own."
       )
   }))

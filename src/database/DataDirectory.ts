@@ -57,7 +57,7 @@ export const syncDirectory = (directory: string): void => {
 
 export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
-/** Creates the data directory, unless it exists. `setting` names it in errors. */
+/** Creates the data directory, unless it exists, and returns its path. `setting` names it in errors. */
 export const createDirectory = Effect.fnUntraced(function*(directory: string, setting: string) {
   const { makeDirectory } = yield* FileSystem.FileSystem
   const unusable = (cause: unknown) => new DataDirectoryUnusable({ directory, setting, cause })
@@ -67,4 +67,5 @@ export const createDirectory = Effect.fnUntraced(function*(directory: string, se
   } else if (made.failure.reason._tag === "NotFound") {
     return yield* new DataDirectoryParentMissing({ directory, setting })
   } else if (made.failure.reason._tag !== "AlreadyExists") return yield* unusable(made.failure)
+  return directory
 })

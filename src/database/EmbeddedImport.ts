@@ -37,7 +37,8 @@ const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, 
       AND coalesce(backend_type, 'client backend') = 'client backend'`
   yield* rejectUnless(
     clients === null,
-    `${names.server}: other clients are connected to the database: ${clients}. Stop the service, and end their sessions.`
+    `${names.server}: other clients are connected to the database: ${clients}. ` +
+      "Stop the service, and end their sessions."
   )
 })
 

@@ -2,7 +2,7 @@
  * Tells outages of the database from defects of the service.
  *
  * Laws, for any failure of statements:
- * 1. A failure of the database that an operator or time can end becomes one of `Errors`, and is logged once.
+ * 1. A failure of the database that an operator or time can end becomes one of `OutageErrors`, and is logged once.
  * 2. Any other failure of a statement is a defect with that failure as it was.
  * 3. A failure that is no fault of the database passes unchanged.
  */
@@ -10,14 +10,7 @@ import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { describeChain } from "../observability/ErrorChain.ts"
 import * as Deadline from "./Deadline.ts"
-
-/** The failures of statements during an outage, which the application chooses. */
-export interface Errors<U> {
-  /** The database does not respond. */
-  readonly silent: U
-  /** The database rejects writes. */
-  readonly readOnly: U
-}
+import type { OutageErrors } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -50,7 +43,7 @@ const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cau
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /** Returns a function that lets statements fail with `errors` during an outage. */
-export const failWith = <U>({ readOnly, silent }: Errors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+export const failWith = <U>({ readOnly, silent }: OutageErrors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, U> =>
     isOutage(fault)
       ? Effect.andThen(
@@ -60,7 +53,7 @@ export const failWith = <U>({ readOnly, silent }: Errors<U>) => <A, E, R>(statem
       : Effect.die(fault))
 
 /** As `failWith`, with a timeout. */
-export const makeDeadline = <U>(errors: Errors<U>, timeout?: Duration.Duration) =>
+export const makeDeadline = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(errors.silent, timeout),
     (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(failWith(errors)(statements))

@@ -1,6 +1,7 @@
 /** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
 import { Clock, Context, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
+import type { OutageErrors } from "../database/Deadline.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -36,7 +37,7 @@ export const layerLookups = Layer.sync(StateLookups, () => ({ current: undefined
 
 interface Options {
   /** The failures of calls for keys during an outage of the database. */
-  readonly errors: Outage.Errors<Unavailable>
+  readonly errors: OutageErrors<Unavailable>
   /** The durations of writes, in seconds. */
   readonly writeDurations: Metric.Histogram<number>
 }
