@@ -1,8 +1,7 @@
 /** Turns settings into the options of the rooms, which know no settings, errors of HTTP or name of the service. */
-import { Config, Duration, Effect, Option } from "effect"
+import { Config, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
-import { describeChain } from "../observability/ErrorChain.ts"
 import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import { commandPrefix, Settings } from "./Settings.ts"
 
@@ -45,21 +44,3 @@ export const savedStatesOptions = {
     "Duration of writes of request counts to the database."
   )
 }
-
-/** For `rate-limit/RedisRateLimiter.ts`. */
-export const redisOptions = Config.all({
-  url: Settings.redisUrl.config,
-  timeoutMs: Settings.redisTimeoutMs.config
-}).pipe(
-  Config.map(({ timeoutMs, url }) => ({
-    url,
-    timeout: Duration.millis(timeoutMs),
-    prefix: `${Brand.name}:limits:`,
-    metricPrefix: `${Brand.name}_`,
-    logDown: (place: string, cause: unknown) =>
-      Effect.logWarning(
-        `${Settings.redisUrl.name}: ${place} cannot be used (${describeChain(cause)}). ` +
-          "This process counts requests on its own."
-      )
-  }))
-)

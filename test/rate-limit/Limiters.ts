@@ -1,7 +1,7 @@
 /** Limiters on Redis, each as a process of its own has it. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Metric } from "effect"
-import { redisOptions } from "../../src/config/RoomOptions.ts"
+import { redisOptions } from "../../src/config/RedisSettings.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient, unnamedServer } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
