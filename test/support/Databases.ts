@@ -13,9 +13,11 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { databaseNames, databaseOptions } from "../../src/config/RoomOptions.ts"
+import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
+import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { temporaryDirectory } from "./Temporary.ts"
@@ -97,10 +99,20 @@ const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 
-/** The databases that a suite runs on. Each layer creates one, with the schema. */
+const counted = Layer.succeed(MakeCountFailure, makeCountFailure)
+
+/** The databases that a suite runs on. Each layer creates one, with the schema. Failures in the background count. */
 export const databases = [
-  { name: "PGlite", skip: false, layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(pglite)) },
-  { name: "PostgreSQL", skip: !hasServer, layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(postgres)) }
+  {
+    name: "PGlite",
+    skip: false,
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(pglite, counted)))
+  },
+  {
+    name: "PostgreSQL",
+    skip: !hasServer,
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(postgres, counted)))
+  }
 ]
 
 export const random = NodeCrypto.layerSecureRandom
