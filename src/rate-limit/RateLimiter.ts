@@ -31,30 +31,22 @@ export class RateLimiter extends Context.Service<RateLimiter, {
     RateLimiter,
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
-      const { charge, peek, unban } = decideOn(yield* makeStates({ maxKeys: Infinity }))
+      const { get, set } = yield* makeStates({ maxKeys: Infinity })
       const now = () => clock.currentTimeMillisUnsafe()
       return RateLimiter.of({
-        charge: (caller, limits) => Effect.sync(() => charge(caller, limits, now())),
-        peek: (caller, limits) => Effect.sync(() => peek(caller, limits, now())),
-        unban: (caller) => Effect.sync(() => unban(caller, now())),
+        charge: (caller, limits) =>
+          Effect.sync(() => {
+            const { decision, next } = Policy.decide(get(caller), limits, now(), isKey(caller))
+            set(caller, next)
+            return decision
+          }),
+        peek: (caller, limits) => Effect.sync(() => Policy.peek(get(caller), limits, now())),
+        unban: (caller) => Effect.sync(() => set(caller, Policy.unban(get(caller), now()))),
         counting: Effect.succeed("own")
       })
     })
   )
 }
-
-type States = Effect.Success<ReturnType<typeof makeStates>>
-
-/** Applies the policy to the states of callers. */
-export const decideOn = ({ get, set }: States) => ({
-  charge(caller: Caller, limits: Policy.Limits, now: number): Policy.Decision {
-    const { decision, next } = Policy.decide(get(caller), limits, now, isKey(caller))
-    set(caller, next)
-    return decision
-  },
-  peek: (caller: Caller, limits: Policy.Limits, now: number) => Policy.peek(get(caller), limits, now),
-  unban: (caller: Caller, now: number) => set(caller, Policy.unban(get(caller), now))
-})
 
 const maxAddresses = 100_000
 

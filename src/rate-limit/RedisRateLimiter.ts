@@ -5,11 +5,12 @@
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
  * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
+ * - Counts in memory go on from the reply to the newest command, also if the reply to an older one comes later.
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
-import type * as Policy from "./Policy.ts"
-import { type Caller, decideOn, makeStates, RateLimiter } from "./RateLimiter.ts"
+import * as Policy from "./Policy.ts"
+import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 
@@ -32,6 +33,8 @@ interface Batch {
   readonly caller: Caller
   readonly limits: Policy.Limits
   readonly calls: Array<Call>
+  /** Ascends from command to command. */
+  readonly number: number
 }
 
 const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
@@ -39,8 +42,7 @@ const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => ve
 const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOptions) {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const states = yield* makeStates({ maxKeys })
-  const policy = decideOn(states)
+  const callers = yield* makeStates({ maxKeys })
   const localDecisions = Metric.counter(`${options.metricPrefix}rate_limit_fallback_decisions_total`, {
     description: "Rate limit decisions made without Redis.",
     incremental: true
@@ -49,8 +51,27 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   yield* Metric.update(localDecisions, 0)
   const requests = yield* RedisCircuitBreaker.make(options)
 
-  const decide = ({ caller, calls, limits }: Batch, now: number): void => {
-    const decisions = calls.map(({ verb }) => policy[verb](caller, limits, now))
+  let lastNumber = 0
+  /** The number of the newest command whose reply a state in memory contains. */
+  const numbers = new WeakMap<Policy.State, number>()
+  /** Keeps the state `next` that follows `before`, unless `before` is from the reply to an older command. */
+  const keep = (caller: Caller, number: number, before: Policy.State, next: Policy.State): void => {
+    const known = callers.get(caller)
+    const knownNumber = numbers.get(known) ?? 0
+    if (before !== known && number < knownNumber) return
+    if (next !== known) numbers.set(next, Math.max(number, knownNumber))
+    callers.set(caller, next)
+  }
+
+  const decide = ({ caller, calls, limits, number }: Batch, state: Policy.State, now: number): void => {
+    let next = state
+    const decisions = calls.map(({ verb }) => {
+      if (verb === "peek") return Policy.peek(next, limits, now)
+      const charged = Policy.decide(next, limits, now, isKey(caller))
+      next = charged.next
+      return charged.decision
+    })
+    keep(caller, number, state, next)
     for (const [index, { resume }] of calls.entries()) {
       const decision = decisions[index]
       if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
@@ -59,7 +80,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const decideLocally = (batch: Batch): void => {
     localDecisions.updateUnsafe(countCharges(batch), context)
     const now = clock.currentTimeMillisUnsafe()
-    if (requests.attempt(() => decide(batch, now))) return
+    if (requests.attempt(() => decide(batch, callers.get(batch.caller), now))) return
     const failure = Exit.die(new Error("The rate limit could not be decided"))
     for (const { resume } of batch.calls) requests.attempt(() => resume(failure))
   }
@@ -68,10 +89,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
     requests.send(
       batch.caller,
       charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits: batch.limits },
-      ({ now, state }) => {
-        states.set(batch.caller, state)
-        decide(batch, now)
-      },
+      ({ now, state }) => decide(batch, state, now),
       () => decideLocally(batch)
     )
   }
@@ -93,7 +111,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       flush()
     }
     if (batches.size === 0) setImmediate(flush)
-    batches.set(caller, { caller, limits, calls: [call] })
+    batches.set(caller, { caller, limits, calls: [call], number: ++lastNumber })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Policy.Limits) => {
     // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
@@ -111,11 +129,17 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
     unban: (caller) =>
       Effect.callback<void>((resume) => {
         flush()
-        const lift = (): void => {
-          policy.unban(caller, clock.currentTimeMillisUnsafe())
+        const number = ++lastNumber
+        const lift = (state: Policy.State, now: number): void => {
+          keep(caller, number, state, Policy.unban(state, now))
           resume(Effect.void)
         }
-        requests.send(caller, { verb: "unban" }, lift, lift)
+        requests.send(
+          caller,
+          { verb: "unban" },
+          ({ now, state }) => lift(state, now),
+          () => lift(callers.get(caller), clock.currentTimeMillisUnsafe())
+        )
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })
