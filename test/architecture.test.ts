@@ -68,8 +68,19 @@ describe("The source files", () => {
     assert.isAtMost(edge.size, 12)
   })
 
+  it("of the parts, which CONTRIBUTING.md lists, reach no settings and no port, and import no name of the service", () => {
+    const [, list = ""] = /^These folders are parts[^:]*: (.+?)\. /m.exec(contributing) ?? []
+    const parts = list.match(/[\w-]+\//g) ?? []
+    assert.isNotEmpty(parts)
+    for (const file of files.filter((each) => parts.some((part) => each.startsWith(part)))) {
+      const others = [...reachable(file)].filter((each) => /^(?:config|http|management)\//.test(each))
+      assert.isEmpty(others, file)
+      assert.notInclude(importsOf(file), "api/Brand.ts", file)
+    }
+  })
+
   it("know no setting, no error of HTTP and no name of the service in the rooms of the database and of the limits", () => {
-    const allowed = /^(?:database|eviction)\/|^(?:api\/DescribeIssue|observability\/ErrorChain)\.ts$/
+    const allowed = /^(?:database|eviction)\/|^observability\/ErrorChain\.ts$/
     const reachableFrom = (room: string) =>
       files.filter((file) => file.startsWith(room)).flatMap((file) => [...reachable(file)])
     assert.isEmpty(reachableFrom("database/").filter((file) => !allowed.test(file)))

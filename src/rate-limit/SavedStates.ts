@@ -1,6 +1,6 @@
 /** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
-import { Clock, Context, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
+import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import type { OutageErrors } from "../database/Deadline.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
@@ -8,6 +8,7 @@ import * as Rows from "../database/Rows.ts"
 import * as KeyStates from "./KeyStates.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter, type Unavailable } from "./RateLimiter.ts"
+import { type StateLookup, StateLookups } from "./StateLookups.ts"
 
 const StateText = Schema.fromJsonString(Policy.State)
 const Row = Schema.Struct({ keyId: Schema.String, state: StateText })
@@ -15,25 +16,6 @@ const decodeState = Schema.decodeUnknownResult(StateText)
 
 const prefix = "key:"
 const callerOf = (keyId: string): Caller => `${prefix}${keyId}`
-
-/** Lets a statement that looks up keys bring their states, so that a charge need not load them. */
-export interface StateLookup {
-  /** The stored state of the key whose id is `keyId` as a text, or null. */
-  readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
-  /** Takes states from the rows of a statement that began at a monotonic time, outside of a transaction. */
-  readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
-}
-
-/**
- * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
- * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
- */
-export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
-  "petstore/rate-limit/StateLookups",
-  { defaultValue: () => undefined }
-)
-
-export const layerLookups = Layer.sync(StateLookups, () => ({ current: undefined }))
 
 interface Options {
   /** The failures of calls for keys during an outage of the database. */

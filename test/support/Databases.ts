@@ -12,6 +12,7 @@ import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
 import { databaseNames, databaseOptions } from "../../src/config/RoomOptions.ts"
 import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Database from "../../src/database/Database.ts"
@@ -134,12 +135,15 @@ export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMem
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
   Layer.provideMerge(Layer.effect(PetRepository, Effect.map(PetRepository, (p) => ({ ...p, ...change(p) }))), memory)
 
+/** The API keys on a database, with the options of the settings. */
+export const sqlApiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+
 /** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, Readiness.layer(databaseErrors)).pipe(
+    layer: Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, Readiness.layer(databaseErrors)).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
