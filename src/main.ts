@@ -5,10 +5,13 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
+import { databaseErrors } from "./api/DatabaseErrors.ts"
 import { apiKeyOptions } from "./config/ApiKeySettings.ts"
 import { redisOptions } from "./config/RedisSettings.ts"
+import { databaseOptions, isEmbedded, savedStatesOptions } from "./config/RoomOptions.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
+import { MakeCountFailure } from "./database/BackgroundFailures.ts"
 import * as Database from "./database/Database.ts"
 import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
@@ -20,6 +23,7 @@ import * as ManagementServer from "./management/ManagementServer.ts"
 import * as HeldServices from "./node-server/HeldServices.ts"
 import { describeCause } from "./observability/DescribeCause.ts"
 import * as Logging from "./observability/Logging.ts"
+import { makeCountFailure } from "./observability/MetricConstructors.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -28,16 +32,22 @@ import * as StateLookups from "./rate-limit/StateLookups.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
-  if (Option.isNone(redisUrl)) return SavedStates.layer
+  if (Option.isNone(redisUrl)) return SavedStates.layer(savedStatesOptions)
   const { layer } = yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))
   return layer(yield* redisOptions)
 }))
 
 const apiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
 
-const services = Layer.mergeAll(SqlPetRepository.layer, apiKeys, rateLimiter, Readiness.layer).pipe(
+const services = Layer.mergeAll(
+  SqlPetRepository.layer,
+  apiKeys,
+  rateLimiter,
+  Readiness.layer(databaseErrors)
+).pipe(
   Layer.provide(StateLookups.layer),
-  Layer.provideMerge(Database.layer),
+  Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
+  Layer.provide(Layer.succeed(MakeCountFailure, makeCountFailure)),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom),
@@ -67,7 +77,7 @@ const logStart = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 const firstKey = Layer.unwrap(Effect.gen(function*() {
-  return (yield* Database.isEmbedded) ? FirstKey.layer(yield* ApiServer.exampleUrl) : Layer.empty
+  return (yield* isEmbedded) ? FirstKey.layer(yield* ApiServer.exampleUrl) : Layer.empty
 }))
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.

@@ -79,6 +79,27 @@ describe("The source files", () => {
     }
   })
 
+  it("know no setting, no error of HTTP and no name of the service in the rooms of the database and of the limits", () => {
+    const allowed = /^(?:database|eviction)\/|^observability\/ErrorChain\.ts$/
+    const reachableFrom = (room: string) =>
+      files.filter((file) => file.startsWith(room)).flatMap((file) => [...reachable(file)])
+    assert.isEmpty(reachableFrom("database/").filter((file) => !allowed.test(file)))
+    const others = reachableFrom("rate-limit/").filter((file) => !file.startsWith("rate-limit/"))
+    assert.isEmpty(others.filter((file) => !allowed.test(file)))
+  })
+
+  it("are few in the parts that others take: the limiter on Redis, batches of statements, writes in the background", () => {
+    for (
+      const [entry, maxFiles] of [
+        ["rate-limit/RedisRateLimiter.ts", 8],
+        ["database/StatementBatcher.ts", 5],
+        ["database/WriteBehind.ts", 5]
+      ] as const
+    ) {
+      assert.isAtMost(new Set([entry, ...reachable(entry)]).size, maxFiles, entry)
+    }
+  })
+
   it("speak of pets and name the service only in the pets' own files, and where the parts are put together", () => {
     const own = /^(?:pets|test-service|.*migrations)\/|(?:^(?:cli|main|testing)|Brand|Exports|Settings|ApiRoutes)\.ts/
     // The column of all idempotency keys has the name of the first resource.

@@ -1,9 +1,11 @@
 import { Context, DateTime, Effect, Equal, identity, Layer, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
 import { serviceOperator, valuesOf } from "../api/Audit.ts"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
+import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 interface Operator extends Pick<AuditEntry, "operator" | "address"> {
@@ -56,6 +58,7 @@ const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {
 }
 
 export const make = Effect.fnUntraced(function*(store: AuditStore) {
+  const withinDeadline = yield* Deadline.make(databaseErrors.silent)
   const pendingBans = yield* WriteBehind.make({
     table: "audit_log",
     interval: "500 millis",
@@ -85,7 +88,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
       }),
     bannedSince: (since) =>
       Effect.map(store.bannedSince(since), (stored) => [...stored, ...pendingBans.values().map(({ keyId }) => keyId)])
-        .pipe(pendingBans.betweenFlushes),
+        .pipe(pendingBans.betweenFlushes, withinDeadline),
     list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
       const { items: entries, last } = cutPage(yield* store.list({ ...selection, limit: limit + 1 }), limit)
       return last === undefined ? { entries } : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }

@@ -12,6 +12,7 @@
  * 5. Within a transaction, `get` reads in it, and caches nothing.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import * as Batcher from "../database/Batcher.ts"
 import { evictOldest } from "../eviction/evictOldest.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
@@ -89,6 +90,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     concurrency: 1,
     size: maxHashesPerStatement,
     timeout: lookupTimeout,
+    late: databaseErrors.silent,
     mayJoin: (startedAt) => isLeased(startedAt) && !isBeforeEvict(startedAt),
     run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })

@@ -1,7 +1,9 @@
 import { Clock, Context, DateTime, Effect, Latch, Layer, Order, Random } from "effect"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
+import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 interface KeyCounts extends UsageCounts {
@@ -80,6 +82,7 @@ const maxRankedPending = 1_000
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
+  const withinDeadline = yield* Deadline.make(databaseErrors.silent)
   const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
     interval: "2 seconds",
@@ -131,18 +134,26 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       open.set(name, { keyId, minute, ...addUsage(older ?? noUsage, { ...noUsage, [kind]: 1 }) })
       if (open.size >= maxCounts) sealBefore(Infinity)
     },
-    read: Effect.fn("KeyUsage.read")(function*(keyId) {
-      const now = yield* Clock.currentTimeMillis
-      const stored = yield* store.read(keyId, now)
-      return addCounts(stored, pending().filter((counts) => counts.keyId === keyId), now)
-    }, sealed.betweenFlushes),
-    top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
-      const { seconds } = window === "hour" ? resolutions.hours : resolutions.days
-      const since = startOf(yield* Clock.currentTimeMillis, seconds)
-      const own = sumByKey(pending().filter(({ minute }) => startOf(minute, seconds) === since))
-      const ranked = own.toSorted((a, b) => b[by] - a[by]).slice(0, maxRankedPending)
-      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, ranked)
-    }, sealed.betweenFlushes)
+    read: Effect.fn("KeyUsage.read")(
+      function*(keyId) {
+        const now = yield* Clock.currentTimeMillis
+        const stored = yield* store.read(keyId, now)
+        return addCounts(stored, pending().filter((counts) => counts.keyId === keyId), now)
+      },
+      sealed.betweenFlushes,
+      withinDeadline
+    ),
+    top: Effect.fn("KeyUsage.top")(
+      function*({ by = "allowed", limit, window = "hour" }) {
+        const { seconds } = window === "hour" ? resolutions.hours : resolutions.days
+        const since = startOf(yield* Clock.currentTimeMillis, seconds)
+        const own = sumByKey(pending().filter(({ minute }) => startOf(minute, seconds) === since))
+        const ranked = own.toSorted((a, b) => b[by] - a[by]).slice(0, maxRankedPending)
+        return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, ranked)
+      },
+      sealed.betweenFlushes,
+      withinDeadline
+    )
   })
 })
 

@@ -2,6 +2,7 @@ import { Clock, DateTime, Duration, Effect, Layer, Result, Schema } from "effect
 import { SqlClient } from "effect/sql"
 import type { Fragment } from "effect/sql/Statement"
 import { hash as digest } from "node:crypto"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { ApiKey, type KeyPosition } from "../api/KeySchemas.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as AdminShare from "../database/AdminShare.ts"
@@ -104,7 +105,7 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
 
 const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* AdminShare.makeDeadline
+  const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
   const clock = yield* Clock.Clock
   const lookups = yield* StateLookups
   // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
@@ -187,7 +188,7 @@ const makeStore = Effect.gen(function*() {
         hash,
         makeHolder({ ...key, limits: { perMinute, perDay } }, endsAt)
       ]))
-    }, Outage.toServiceUnavailable),
+    }, Outage.failWith(databaseErrors)),
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {

@@ -1,6 +1,7 @@
 import { DateTime, type Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../api/Audit.ts"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
@@ -33,7 +34,7 @@ const pageStatement = (
 
 const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* AdminShare.makeDeadline
+  const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
   const withinShare = yield* AdminShare.makeWithin
   const insert = (entries: ReadonlyArray<object>, condition = sql`true`) =>
     sql`
@@ -50,7 +51,7 @@ const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const store: AuditLog.AuditStore = {
     afterCommit: sql.afterCommit,
     append: (entries) => {
-      const inserted = insert(entries, isNoStoredBan).pipe(Effect.asVoid, Outage.toServiceUnavailable)
+      const inserted = insert(entries, isNoStoredBan).pipe(Effect.asVoid, Outage.failWith(databaseErrors))
       // An admin operation holds a part of the share already.
       return Effect.withFiber((fiber) =>
         StatementBatcher.isInTransaction(sql, fiber) ? inserted : withinShare(inserted)

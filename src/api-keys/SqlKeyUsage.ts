@@ -1,6 +1,7 @@
 import { Clock, DateTime, Duration, Effect, Layer, Schedule, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
@@ -47,7 +48,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
 
 export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
-  const withinDeadline = yield* AdminShare.makeDeadline
+  const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
   const withinShare = yield* AdminShare.makeWithin
   const { days, hours, minutes } = KeyUsage.resolutions
   const process = randomUUID()

@@ -1,6 +1,5 @@
 /** What each collection does, and its version in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
-import type { Unavailable } from "../database/Deadline.ts"
 import { type Filters, type Item, makeCodec, type Table } from "./Table.ts"
 
 /** A page: the first items after the id `after`, by ascending id. */
@@ -46,7 +45,7 @@ export interface Created<A> {
 }
 
 /** Stores the items of a resource. */
-export interface Collection<New extends object, Filter extends keyof New, Reused> {
+export interface Collection<New extends object, Filter extends keyof New, Reused, Unavailable> {
   /** Returns items by ascending id. */
   list(selection: Range & Filters<New, Filter>): Effect.Effect<Page<Item<New>>, Unavailable>
 
@@ -83,52 +82,54 @@ export class MemoryClaims extends Context.Service<MemoryClaims, Map<string, Clai
 }
 
 /** For tests. */
-export const makeMemory = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused>(
-  table: Table<New, Filter, Reused>
-): Effect.gen.Return<Collection<New, Filter, Reused>, never, MemoryClaims> {
-  const { canonicalText, matcher } = makeCodec(table)
-  const claims = yield* MemoryClaims
-  const items = new Map<bigint, Item<New>>()
-  let lastId = 0n
-  return {
-    list: (selection) =>
-      Effect.sync(() => {
-        const { after = 0n, limit } = selection
-        const matches = matcher(selection)
-        return toPage(
-          items.values().filter((item) => item.id > after && matches(item)).take(limit + 1).toArray(),
-          limit
-        )
-      }),
-    create: Effect.fnUntraced(function*(newItem, idempotency) {
-      const nowMs = yield* Clock.currentTimeMillis
-      const text = canonicalText(newItem)
-      const claimId = idempotency && JSON.stringify([idempotency.owner, idempotency.key])
-      const claimed = claimId === undefined ? undefined : claims.get(claimId)
-      if (claimed !== undefined && nowMs < claimed.expiresAtMs) {
-        if (claimed.text !== text) return yield* Effect.fail(table.keyReused)
-        return { item: { id: claimed.id, ...newItem }, isReplay: true }
-      }
-      const item = { id: ++lastId, ...newItem }
-      items.set(item.id, item)
-      if (claimId !== undefined) {
-        claims.set(claimId, { id: item.id, text, expiresAtMs: nowMs + Duration.toMillis(idempotencyKeyLifetime) })
-      }
-      return { item, isReplay: false }
-    }),
-    find: (id) => Effect.sync(() => Option.fromUndefinedOr(items.get(id))),
-    change: (id, replace) =>
-      Effect.sync(() => {
-        const item = items.get(id)
-        if (item === undefined) return Option.none()
-        const replaced = replace(item)
-        if (replaced === undefined) {
-          items.delete(id)
-          return Option.some(item)
+export const makeMemory = Effect.fnUntraced(
+  function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
+    table: Table<New, Filter, Reused, Unavailable>
+  ): Effect.gen.Return<Collection<New, Filter, Reused, Unavailable>, never, MemoryClaims> {
+    const { canonicalText, matcher } = makeCodec(table)
+    const claims = yield* MemoryClaims
+    const items = new Map<bigint, Item<New>>()
+    let lastId = 0n
+    return {
+      list: (selection) =>
+        Effect.sync(() => {
+          const { after = 0n, limit } = selection
+          const matches = matcher(selection)
+          return toPage(
+            items.values().filter((item) => item.id > after && matches(item)).take(limit + 1).toArray(),
+            limit
+          )
+        }),
+      create: Effect.fnUntraced(function*(newItem, idempotency) {
+        const nowMs = yield* Clock.currentTimeMillis
+        const text = canonicalText(newItem)
+        const claimId = idempotency && JSON.stringify([idempotency.owner, idempotency.key])
+        const claimed = claimId === undefined ? undefined : claims.get(claimId)
+        if (claimed !== undefined && nowMs < claimed.expiresAtMs) {
+          if (claimed.text !== text) return yield* Effect.fail(table.keyReused)
+          return { item: { id: claimed.id, ...newItem }, isReplay: true }
         }
-        const changed = { ...replaced, id }
-        items.set(id, changed)
-        return Option.some(changed)
-      })
+        const item = { id: ++lastId, ...newItem }
+        items.set(item.id, item)
+        if (claimId !== undefined) {
+          claims.set(claimId, { id: item.id, text, expiresAtMs: nowMs + Duration.toMillis(idempotencyKeyLifetime) })
+        }
+        return { item, isReplay: false }
+      }),
+      find: (id) => Effect.sync(() => Option.fromUndefinedOr(items.get(id))),
+      change: (id, replace) =>
+        Effect.sync(() => {
+          const item = items.get(id)
+          if (item === undefined) return Option.none()
+          const replaced = replace(item)
+          if (replaced === undefined) {
+            items.delete(id)
+            return Option.some(item)
+          }
+          const changed = { ...replaced, id }
+          items.set(id, changed)
+          return Option.some(changed)
+        })
+    }
   }
-})
+)

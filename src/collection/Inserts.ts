@@ -21,8 +21,8 @@ interface CreatedRow {
   readonly otherHash?: unknown
 }
 
-export const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused>(
-  table: Table<New, Filter, Reused>
+export const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
+  table: Table<New, Filter, Reused, Unavailable>
 ) {
   /** The batcher merges calls that pass the same object, so each call must pass a new one. */
   interface Create {
@@ -106,7 +106,12 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
     })
   }
 
-  const createInBatch = yield* StatementBatcher.write({ name: `${table.name}.create`, size: 250, run })
+  const createInBatch = yield* StatementBatcher.write({
+    name: `${table.name}.create`,
+    size: 250,
+    errors: table.errors,
+    run
+  })
 
   return (item: New, idempotency?: Idempotency) => {
     const claim = idempotency && { ...idempotency, hash: hash("sha256", canonicalText(item)) }

@@ -19,8 +19,8 @@ const quote = (value: unknown): string => {
   return text.includes("\\") ? `E'${text.replaceAll("\\", "\\\\")}'` : `'${text}'`
 }
 
-const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused>(
-  table: Table<New, Filter, Reused>,
+const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
+  table: Table<New, Filter, Reused, Unavailable>,
   cacheFor: Duration.Duration
 ) {
   /** The batcher merges calls that pass the same object, so each call must pass a new one. */
@@ -51,6 +51,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 
   const findById = yield* StatementBatcher.read({
     name: `${table.name}.find`,
+    errors: table.errors,
     size: 100,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>, isShared) {
       const cacheItems = isShared ? cache.beginLookup() : undefined
@@ -82,6 +83,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 
   const findPage = yield* StatementBatcher.read({
     name: `${table.name}.list`,
+    errors: table.errors,
     // Bounds memory: 8 pages of 101 items of 4,000 bytes are 3.2 MB. Two batches run at once.
     size: 8,
     // Page keys are lines of size, condition and `after`, so that the batcher merges equal requests.
@@ -142,6 +144,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 
   const changeInBatch = yield* StatementBatcher.write({
     name: `${table.name}.change`,
+    errors: table.errors,
     size: 100,
     run: (changes: ReadonlyArray<Change>, isShared) => {
       const groups = Map.groupBy(changes, ({ id }) => id)
@@ -149,7 +152,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
     }
   })
 
-  const collection: Collection<New, Filter, Reused> = {
+  const collection: Collection<New, Filter, Reused, Unavailable> = {
     list: (selection) =>
       Effect.withFiber((fiber) => {
         const { after = 0n, limit } = selection
@@ -182,8 +185,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
  * Provides `service` as the collection of `table`. It serves an item from its cache for `cacheFor`: a change by another
  * process becomes visible within this time.
  */
-export const layer = <Id, New extends object, Filter extends keyof New, Reused, E, R>(
-  service: Context.Key<Id, Collection<New, Filter, Reused>>,
-  table: Table<New, Filter, Reused>,
+export const layer = <Id, New extends object, Filter extends keyof New, Reused, Unavailable, E, R>(
+  service: Context.Key<Id, Collection<New, Filter, Reused, Unavailable>>,
+  table: Table<New, Filter, Reused, Unavailable>,
   cacheFor: Effect.Effect<Duration.Duration, E, R>
 ) => Layer.merge(Layer.effect(service, Effect.flatMap(cacheFor, (duration) => make(table, duration))), expiry)

@@ -1,5 +1,6 @@
 /** Describes a table with ascending ids, and how its items are read, written and compared. Imports no SQL. */
 import { type Schema, Struct } from "effect"
+import type { OutageErrors } from "../database/Deadline.ts"
 
 /** How a field is stored. A column without `isOptional` is `NOT NULL`. */
 export interface Column<Value> {
@@ -26,7 +27,7 @@ export type Item<New> = {
 /** The values that a list filters by. */
 export type Filters<New, Filter extends keyof New> = { readonly [Field in Filter]?: New[Field] | undefined }
 
-export interface Table<New extends object, Filter extends keyof New, Reused> {
+export interface Table<New extends object, Filter extends keyof New, Reused, Unavailable> {
   /** The table's name in SQL. */
   readonly name: string
   readonly columns: Columns<New>
@@ -34,6 +35,8 @@ export interface Table<New extends object, Filter extends keyof New, Reused> {
   readonly filters: ReadonlyArray<Filter>
   /** The failure of a create whose idempotency key created a different item earlier. */
   readonly keyReused: Reused
+  /** The failures of all operations during an outage of the database. */
+  readonly errors: OutageErrors<Unavailable>
   /** The maximum number of cached items. */
   readonly maxCached: number
   /** Whether to cache an item. By default, all are cached. */
@@ -85,7 +88,9 @@ const matchesAll = (): boolean => true
 export type Arrays = Readonly<Record<string, ReadonlyArray<unknown>>>
 
 /** Reads and writes the items of a table. */
-export const makeCodec = <New extends object, Filter extends keyof New, Reused>(table: Table<New, Filter, Reused>) => {
+export const makeCodec = <New extends object, Filter extends keyof New, Reused, Unavailable>(
+  table: Table<New, Filter, Reused, Unavailable>
+) => {
   const { canonicalText, columns, name } = table
   const fields = Struct.keys(columns)
 

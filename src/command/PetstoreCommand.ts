@@ -7,6 +7,7 @@ import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { KeyTotals, UsageHistory } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
+import { databaseOptions } from "../config/RoomOptions.ts"
 import { describeCause } from "../observability/DescribeCause.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
@@ -236,7 +237,7 @@ const describe = <E extends { readonly _tag: string }>(error: E) =>
 const importEmbedded = Command.make("import", {}, () =>
   // The dynamic import keeps the `keys` commands from loading the database code, here and below.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
-    Effect.flatMap(({ run }) => run),
+    Effect.flatMap(({ run }) => Effect.flatMap(databaseOptions, run)),
     Effect.mapError(describe),
     Effect.provideService(References.MinimumLogLevel, "None"),
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
@@ -244,7 +245,7 @@ const importEmbedded = Command.make("import", {}, () =>
 
 const migrate = Command.make("migrate", {}, () =>
   Effect.promise(() => import("../database/Database.ts")).pipe(
-    Effect.flatMap(({ migrateFromSettings }) => migrateFromSettings),
+    Effect.flatMap(({ migrateServer }) => Effect.flatMap(databaseOptions, migrateServer)),
     Effect.mapError(describe),
     Effect.provide(Logger.layer([Logger.withConsoleError(Logger.make(({ message }) => String(message)))])),
     Effect.flatMap((version) => Console.log(`The database has schema version ${version}.`))

@@ -1,5 +1,5 @@
 /**
- * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
+ * Parses `DATABASE_URL`, and what it has in common with `REDIS_URL`: parameters and the TLS files that they name.
  *
  * A parser's failure is the end of the error message: "a database number" becomes "Expected redis://… with a database
  * number", and "" becomes "Expected redis://…". Failures quote no part of the URL except file paths, because other
@@ -12,14 +12,13 @@ import { type ConnectionOptions, createSecureContext, getCACertificates } from "
 import * as Brand from "../api/Brand.ts"
 
 export type DatabaseUrl = Result.Result.Success<ReturnType<typeof parseDatabaseUrl>>
-export type RedisUrl = Result.Result.Success<ReturnType<typeof parseRedisUrl>>
 
 const words: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   sslmode: ["disable", "require", "verify-ca", "verify-full"],
   pgbouncer: ["true", "false"]
 }
 
-const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): Result.Result<void, string> => {
+export const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): Result.Result<void, string> => {
   for (const [name, value] of found) {
     if (!names.includes(name)) {
       const others = names.length === 0 ? " (those for TLS need rediss://)" : ` but ${names.join(", ")}`
@@ -30,7 +29,7 @@ const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): 
   return Result.void
 }
 
-const isDecodable = (text: string): boolean => Result.isSuccess(Result.try(() => decodeURIComponent(text)))
+export const isDecodable = (text: string): boolean => Result.isSuccess(Result.try(() => decodeURIComponent(text)))
 
 const readPem = (name: string, path: string, check: (text: string) => unknown): Result.Result<string, string> =>
   Result.try({
@@ -50,9 +49,9 @@ const systemAuthorities = (): Array<string> => {
   return system.length > 0 ? system : getCACertificates("bundled")
 }
 
-const readTls = (
+export const readTls = (
   parameters: URLSearchParams,
-  [caName, certName, keyName, passwordName]: typeof postgresTls | typeof redisTls
+  [caName, certName, keyName, passwordName]: readonly [string, string, string, string]
 ): Result.Result<ConnectionOptions, string> =>
   Result.gen(function*() {
     const [ca, cert, key] = [parameters.get(caName), parameters.get(certName), parameters.get(keyName)]
@@ -130,66 +129,5 @@ export const parseDatabaseUrl = (text: string) =>
       ssl: host.startsWith("/") ? false : yield* readSsl(parameters, host),
       applicationName: parameters.get("application_name") ?? Brand.name,
       isPooled: parameters.get("pgbouncer") === "true"
-    } as const
-  })
-
-const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
-/** `scheme://[user[:password]@]host[:port],…[/path][?parameters]` */
-const redisForm = new RegExp(
-  "^(rediss?)(?:\\+(sentinel|cluster))?://(?:([^:@/?#]*)(?::([^/?#]*))?@)?" +
-    `((?:${hostForm}(?:,${hostForm})*)?)(?:/([^?#]*))?(?:\\?([^#]*))?$`,
-  "i"
-)
-
-// Parameter names as in redis-py.
-const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
-const sentinelNames = ["sentinel_username", "sentinel_password"] as const
-
-const kinds = {
-  server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
-  sentinel: {
-    port: 26_379,
-    path: /^([^/]+)\/?(\d*)$/,
-    expected: "the name of the master and, optionally, a database number, as in redis+sentinel://host:26379/name/1"
-  },
-  cluster: { port: 6379, path: /^()0?$/, expected: "no database, because a cluster has only one" }
-}
-
-const credentialsOf = (username: string, password: string) => ({
-  ...username !== "" && { username },
-  ...password !== "" && { password: Redacted.make(password) }
-})
-
-const addressOf = (text: string, defaultPort: number) => {
-  const [, host = "", port = defaultPort] = /^(.*?)(?::(\d+))?$/.exec(text) ?? []
-  return { host: host.replace(/^\[|\]$/g, "") || "localhost", port: Number(port) }
-}
-
-export const parseRedisUrl = (text: string) =>
-  Result.gen(function*() {
-    const match = redisForm.exec(text.trim())
-    if (match === null || !isDecodable(text)) return yield* Result.fail("")
-    const [, scheme = "", mode = "server", username = "", password = "", hosts = "", path = "", query = ""] = match
-    const isTls = scheme.toLowerCase() === "rediss"
-    const kind = mode.toLowerCase() === "sentinel" ? "sentinel" : mode === "server" ? mode : "cluster"
-    const parameters = new URLSearchParams(query)
-    yield* checkParameters(parameters, [...isTls ? redisTls : [], ...kind === "sentinel" ? sentinelNames : []])
-    const addresses = hosts.split(",").map((host) => addressOf(host, kinds[kind].port))
-    const [first, ...others] = addresses
-    if (first === undefined || hosts === "" && kind !== "server") return yield* Result.fail("a host")
-    if (others.length > 0 && kind === "server") {
-      return yield* Result.fail("one host, or redis+sentinel:// or redis+cluster:// for several")
-    }
-    if (addresses.some(({ port }) => port < 1 || port > 65_535)) return yield* Result.fail("ports from 1 to 65535")
-    const [, masterName = "", database = ""] = kinds[kind].path.exec(path) ?? (yield* Result.fail(kinds[kind].expected))
-    const [sentinelUsername = "", sentinelPassword = ""] = sentinelNames.map((name) => parameters.get(name) ?? "")
-    return {
-      kind,
-      addresses: [first, ...others],
-      credentials: credentialsOf(decodeURIComponent(username), decodeURIComponent(password)),
-      database: Number(database),
-      masterName: decodeURIComponent(masterName),
-      sentinelCredentials: credentialsOf(sentinelUsername, sentinelPassword),
-      tls: isTls ? yield* readTls(parameters, redisTls) : undefined
     } as const
   })

@@ -1,16 +1,40 @@
-import { Config, Duration } from "effect"
+import { Config, Duration, Effect } from "effect"
 import * as Brand from "../api/Brand.ts"
-import { Settings } from "./Settings.ts"
+import { describeChain } from "../observability/ErrorChain.ts"
+import { parseRedisUrl } from "./RedisUrl.ts"
+import { optional, urlForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
-/** The options of the rate limiter on Redis (`rate-limit/RedisRateLimiter.ts`). */
+export const redisSettings = {
+  redisUrl: optional(
+    "REDIS_URL",
+    urlForm("redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port", parseRedisUrl),
+    "none: each process counts requests on its own"
+  )(
+    "A Redis 7 or Valkey server in which all processes share request counts. For Sentinel or a cluster, " +
+      "separate several hosts with commas (docs/redis.md). If installations share a server, give each its own " +
+      "database, as in `redis://host:6379/1`. `rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and " +
+      "take `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (docs/redis.md)."
+  ),
+  redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
+    "How long a request waits for a reply from Redis, in milliseconds. " +
+      "After a timeout, the process counts requests on its own until Redis replies again."
+  )
+}
+
+/** For `rate-limit/RedisRateLimiter.ts`. */
 export const redisOptions = Config.all({
-  url: Settings.redisUrl.config,
-  timeoutMs: Settings.redisTimeoutMs.config
+  url: redisSettings.redisUrl.config,
+  timeoutMs: redisSettings.redisTimeoutMs.config
 }).pipe(
   Config.map(({ timeoutMs, url }) => ({
     url,
     timeout: Duration.millis(timeoutMs),
-    urlName: "REDIS_URL",
-    prefix: `${Brand.name}:limits:`
+    prefix: `${Brand.name}:limits:`,
+    metricPrefix: `${Brand.name}_`,
+    logDown: (place: string, cause: unknown) =>
+      Effect.logWarning(
+        `${redisSettings.redisUrl.name}: ${place} cannot be used (${describeChain(cause)}). ` +
+          "This process counts requests on its own."
+      )
   }))
 )

@@ -42,6 +42,12 @@ export const makeForm = <A>(form: string, parse: (text: string) => A | undefined
 export const textForm = (form: string, isValid: (text: string) => boolean): Form<string> =>
   makeForm(form, (text) => isValid(text) ? text : undefined)
 
+/** `parse` fails with what the URL lacks. */
+export const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Form<A> => ({
+  form,
+  parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
+})
+
 export const wholeNumber = (min: number, max: number): Form<number> =>
   makeForm(`a whole number from ${min} to ${max}`, (text) => {
     const value = Number(text)

@@ -1,15 +1,11 @@
-import { Config, Data, Effect, Redacted, Result } from "effect"
+import { Config, Data, Effect, Redacted } from "effect"
 import { HttpServer } from "effect/http"
 import * as Brand from "../api/Brand.ts"
-import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
+import { parseDatabaseUrl } from "./ConnectionUrls.ts"
 import { findMistyped } from "./MistypedSettings.ts"
+import { redisSettings } from "./RedisSettings.ts"
 import * as SettingForms from "./SettingForms.ts"
-import { label, list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./SettingForms.ts"
-
-const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): SettingForms.Form<A> => ({
-  form,
-  parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
-})
+import { label, list, makeForm, oneOf, optional, textForm, urlForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
 const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
 const port = wholeNumber(0, 65_535)
@@ -69,20 +65,7 @@ export const Settings = {
     "How long, in seconds, a process serves a pet from its cache. A change made in the database becomes visible " +
       "within that time. With 0 each request reads the database."
   ),
-  redisUrl: optional(
-    "REDIS_URL",
-    urlForm("redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port", parseRedisUrl),
-    "none: each process counts requests on its own"
-  )(
-    "A Redis 7 or Valkey server in which all processes share request counts. For Sentinel or a cluster, " +
-      "separate several hosts with commas (docs/redis.md). If installations share a server, give each its own " +
-      "database, as in `redis://host:6379/1`. `rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and " +
-      "take `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (docs/redis.md)."
-  ),
-  redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
-    "How long a request waits for a reply from Redis, in milliseconds. " +
-      "After a timeout, the process counts requests on its own until Redis replies again."
-  ),
+  ...redisSettings,
   reusePort: withDefault("REUSE_PORT", boolean, false)(
     "Whether several processes on this machine may listen on `PORT` together. " +
       "Linux gives each connection to one of them (docs/install.md)."

@@ -1,4 +1,5 @@
 import { Context, Effect, Semaphore } from "effect"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
@@ -24,8 +25,8 @@ export const makeWithin = Effect.map(
 )
 
 /** As `Outage.makeDeadline`, for statements of the admin API. The deadline includes the wait for a connection. */
-export const makeDeadline = Effect.gen(function*() {
+export const makeDeadline = Effect.fnUntraced(function*<U>(errors: OutageErrors<U>) {
   const withinShare = yield* makeWithin
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* Outage.makeDeadline(errors)
   return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))
 })

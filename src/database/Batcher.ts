@@ -3,7 +3,7 @@
  *
  * Laws, in any order of calls, ends of `run`, interruptions and the end of the scope:
  * 1. A call ends once: `timeout` after its start at the latest, and at once when the scope closes. Both fail with
- *    `ServiceUnavailable`. It ends as interrupted only if its own fiber was interrupted.
+ *    `late`. It ends as interrupted only if its own fiber was interrupted.
  * 2. A result is from a run that began after the call, or that had begun when `mayJoin` allowed the call to join it.
  * 3. A failure for which `canSplit` holds is of one item at least. The batch runs again in halves, one after the other.
  *    Each call gets the end of its own half as soon as that half ends, whatever happens to the others.
@@ -12,30 +12,31 @@
  * 5. No run outlives its calls: it is interrupted once all of them are late, and no half begins without a waiting call.
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
-import type { ServiceUnavailable } from "../api/Errors.ts"
-import { callTimeout, databaseSilent } from "./Deadline.ts"
+import { callTimeout } from "./Deadline.ts"
 
-interface Call<A, B, E> {
+interface Call<A, B, E, U> {
   readonly item: A
   readonly span: Tracer.AnySpan | undefined
   readonly deadlineMs: number
   /** Resumes the caller's fiber. `undefined` once the call has ended, so that the queue does not retain the fiber. */
-  complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
+  complete: ((exit: Exit.Exit<B | undefined, E | U>) => void) | undefined
 }
 
-interface Batch<A, B, E> {
+interface Batch<A, B, E, U> {
   readonly startedAt: bigint
   /** The items without a result yet, with their calls. */
-  readonly calls: Map<A, Array<Call<A, B, E>>>
+  readonly calls: Map<A, Array<Call<A, B, E, U>>>
   fiber: Fiber.Fiber<void> | undefined
 }
 
-interface Options<A, B, E> {
+interface Options<A, B, E, U> {
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
+  /** The failure of a call that has taken `timeout`. */
+  readonly late: U
   /** Whether a failed batch of several items must run again in halves. By default, all of its calls fail. */
   readonly canSplit?: (cause: Cause.Cause<E>) => boolean
   /**
@@ -49,8 +50,6 @@ const tickMs = 50
 /** The most that a tick adds to `elapsedMs`, so that a pause of this process does not time out all calls. */
 const maxTickMs = 250
 
-const unavailable = Exit.fail(databaseSilent)
-
 /**
  * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls
  * of a batch for the same item share one result.
@@ -58,32 +57,34 @@ const unavailable = Exit.fail(databaseSilent)
  * Effect's `RequestResolver` would keep each item in memory until a major garbage collection (measured:
  * docs/performance.md).
  */
-export const make = Effect.fnUntraced(function*<A, B, E>({
+export const make = Effect.fnUntraced(function*<A, B, E, U>({
   canSplit = () => false,
   concurrency,
+  late,
   mayJoin,
   name,
   run,
   size,
   timeout = callTimeout
-}: Options<A, B, E>) {
+}: Options<A, B, E, U>) {
+  const unavailable = Exit.fail(late)
   const clock = yield* Clock.Clock
   // A call fails up to two ticks after its deadline, so set the deadline two ticks before `timeout` ends.
   const callMs = Duration.toMillis(timeout) - 2 * tickMs
-  const running = new Set<Batch<A, B, E>>()
-  let queued: Array<Call<A, B, E>> = []
+  const running = new Set<Batch<A, B, E, U>>()
+  let queued: Array<Call<A, B, E, U>> = []
   const hasQueued = yield* Latch.make()
   let isClosed = false
   let elapsedMs = 0
 
-  const end = (call: Call<A, B, E>, exit: Exit.Exit<B | undefined, E | ServiceUnavailable>): void => {
+  const end = (call: Call<A, B, E, U>, exit: Exit.Exit<B | undefined, E | U>): void => {
     call.complete?.(exit)
     call.complete = undefined
   }
-  const isLate = ({ deadlineMs }: Call<A, B, E>): boolean => isClosed || deadlineMs <= elapsedMs
-  const callsOf = ({ calls }: Batch<A, B, E>) => [...calls.values()].flat()
+  const isLate = ({ deadlineMs }: Call<A, B, E, U>): boolean => isClosed || deadlineMs <= elapsedMs
+  const callsOf = ({ calls }: Batch<A, B, E, U>) => [...calls.values()].flat()
 
-  const withSpan = <X, Y>(effect: Effect.Effect<X, Y>, calls: ReadonlyArray<Call<A, B, E>>) => {
+  const withSpan = <X, Y>(effect: Effect.Effect<X, Y>, calls: ReadonlyArray<Call<A, B, E, U>>) => {
     const [parent, ...others] = calls.flatMap(({ span }) => span?.sampled === true ? span : [])
     return parent === undefined
       ? Effect.withTracerEnabled(effect, false)
@@ -91,9 +92,9 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
   }
 
   const endItems = (
-    batch: Batch<A, B, E>,
+    batch: Batch<A, B, E, U>,
     items: ReadonlyArray<A>,
-    exitOf: (item: A) => Exit.Exit<B | undefined, E | ServiceUnavailable>
+    exitOf: (item: A) => Exit.Exit<B | undefined, E | U>
   ): void => {
     for (const item of items) {
       const exit = exitOf(item)
@@ -102,7 +103,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
     }
   }
 
-  const runItems = (batch: Batch<A, B, E>, items: ReadonlyArray<A>): Effect.Effect<void> =>
+  const runItems = (batch: Batch<A, B, E, U>, items: ReadonlyArray<A>): Effect.Effect<void> =>
     Effect.matchCauseEffect(Effect.suspend(() => run(items)), {
       onSuccess: (results) => Effect.sync(() => endItems(batch, items, (item) => Exit.succeed(results.get(item)))),
       onFailure: (cause) => {
@@ -117,7 +118,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
     })
 
   /** Runs those of `items` that a call still waits for. */
-  const runHalf = (batch: Batch<A, B, E>, items: ReadonlyArray<A>): Effect.Effect<void> =>
+  const runHalf = (batch: Batch<A, B, E, U>, items: ReadonlyArray<A>): Effect.Effect<void> =>
     Effect.suspend(() => {
       const wanted = items.filter((item) =>
         batch.calls.get(item)?.some((call) => call.complete !== undefined && !isLate(call))
@@ -129,13 +130,13 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
    * Moves all calls for the newest `size` items from the queue to a batch: under overload, new calls do not wait behind
    * old ones. One step without a yield, so that each call is queued or running at any time.
    */
-  const takeBatch = (): Batch<A, B, E> => {
+  const takeBatch = (): Batch<A, B, E, U> => {
     const waiting = queued.filter(({ complete }) => complete !== undefined)
     const items = new Set(new Set(waiting.map(({ item }) => item).toReversed()).values().take(size))
     queued = items.size < size ? [] : waiting.filter(({ item }) => !items.has(item))
     const taken = queued.length === 0 ? waiting : waiting.filter(({ item }) => items.has(item))
     const calls = Map.groupBy(taken, ({ item }) => item)
-    const batch: Batch<A, B, E> = { startedAt: clock.monotonicTimeNanosUnsafe(), calls, fiber: undefined }
+    const batch: Batch<A, B, E, U> = { startedAt: clock.monotonicTimeNanosUnsafe(), calls, fiber: undefined }
     if (taken.length > 0) running.add(batch)
     if (queued.length === 0) hasQueued.closeUnsafe()
     return batch
@@ -184,7 +185,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
     })
   )
 
-  const findBatchToJoin = (item: A): Array<Call<A, B, E>> | undefined => {
+  const findBatchToJoin = (item: A): Array<Call<A, B, E, U>> | undefined => {
     if (mayJoin === undefined) return undefined
     for (const { calls, startedAt } of running) {
       const others = calls.get(item)
@@ -193,13 +194,13 @@ export const make = Effect.fnUntraced(function*<A, B, E>({
     return undefined
   }
 
-  return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> =>
+  return (item: A): Effect.Effect<B | undefined, E | U> =>
     Effect.withFiber((fiber) =>
       Effect.callback((resume) => {
         if (isClosed) return resume(unavailable)
         const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
         const deadlineMs = elapsedMs + callMs
-        const call: Call<A, B, E> = { item, span, deadlineMs, complete: resume }
+        const call: Call<A, B, E, U> = { item, span, deadlineMs, complete: resume }
         const joined = findBatchToJoin(item)
         if (joined === undefined) {
           queued.push(call)

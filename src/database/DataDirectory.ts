@@ -1,23 +1,23 @@
 import { Context, Data, Effect, FileSystem, Result } from "effect"
 import { closeSync, existsSync, fsyncSync, openSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
-import { Settings } from "../config/Settings.ts"
 
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
   readonly directory: string
+  /** The setting of the directory. */
+  readonly setting: string
   readonly cause: unknown
 }> {
-  override readonly message = `DATA_DIR: the data directory "${this.directory}" cannot be used`
+  override readonly message = `${this.setting}: the data directory "${this.directory}" cannot be used`
 }
 
 export class DataDirectoryParentMissing extends Data.TaggedError("DataDirectoryParentMissing")<{
   readonly directory: string
+  readonly setting: string
 }> {
   override readonly message =
-    `DATA_DIR: "${
-      dirname(resolve(this.directory))
-    }" does not exist. Create it, or set DATA_DIR to another directory. ` +
-    "The service creates only the last part of the path"
+    `${this.setting}: "${dirname(resolve(this.directory))}" does not exist. Create it, or set ${this.setting} to ` +
+    "another directory. The service creates only the last part of the path"
 }
 
 export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
@@ -57,15 +57,15 @@ export const syncDirectory = (directory: string): void => {
 
 export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
-export const dataDirectory = Effect.gen(function*() {
+/** Creates the data directory, unless it exists, and returns its path. `setting` names it in errors. */
+export const createDirectory = Effect.fnUntraced(function*(directory: string, setting: string) {
   const { makeDirectory } = yield* FileSystem.FileSystem
-  const directory = yield* Settings.dataDir.config
-  const unusable = (cause: unknown) => new DataDirectoryUnusable({ directory, cause })
+  const unusable = (cause: unknown) => new DataDirectoryUnusable({ directory, setting, cause })
   const made = yield* Effect.result(makeDirectory(directory, { mode: 0o700 }))
   if (Result.isSuccess(made)) {
     yield* Effect.try({ try: () => syncDirectory(dirname(resolve(directory))), catch: unusable })
   } else if (made.failure.reason._tag === "NotFound") {
-    return yield* new DataDirectoryParentMissing({ directory })
+    return yield* new DataDirectoryParentMissing({ directory, setting })
   } else if (made.failure.reason._tag !== "AlreadyExists") return yield* unusable(made.failure)
   return directory
 })

@@ -1,13 +1,10 @@
-import { Cause, Config, Context, Data, Duration, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
+import { type Cause, Context, Data, Duration, Effect, Layer, Metric, Record, type Redacted, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
-import * as Brand from "../api/Brand.ts"
-import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
-import { commandPrefix, Settings } from "../config/Settings.ts"
-import { describeCause } from "../observability/DescribeCause.ts"
-import { gauge } from "../observability/MetricConstructors.ts"
+import type { ConnectionOptions } from "node:tls"
+import { describeChain } from "../observability/ErrorChain.ts"
 import * as AdminShare from "./AdminShare.ts"
-import { dataDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
+import { createDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
@@ -18,8 +15,49 @@ import * as Outage from "./Outage.ts"
 import * as PoolClient from "./PoolClient.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
-const connections = gauge("database_connections", "Open connections to the database.")
-const connectionLimit = gauge("database_max_connections", "DATABASE_MAX_CONNECTIONS.")
+/** A server of PostgreSQL, or a pooler in front of one. */
+export interface Server {
+  readonly url: Redacted.Redacted
+  /** The host and the port of `url`. A host that starts with `/` is the directory of a Unix socket. */
+  readonly host: string
+  readonly port: number
+  readonly database: string | undefined
+  readonly ssl: false | ConnectionOptions
+  readonly applicationName: string
+  /** Whether a pooler is in front of it, which runs each transaction in any session. */
+  readonly isPooled: boolean
+}
+
+/** Names for messages, and of a table. */
+export interface Names {
+  /** The setting of the server. */
+  readonly server: string
+  /** The setting of the directory of the embedded database. */
+  readonly directory: string
+  /** The setting of `migrates`. */
+  readonly migrates: string
+  /** The command that migrates the server. */
+  readonly migrateCommand: string
+  /** The command that imports the embedded database into the server. */
+  readonly importCommand: string
+  /** The table that lists the migrations. */
+  readonly migrationsTable: string
+}
+
+export interface Options {
+  /** If undefined, the database is embedded. */
+  readonly server: Server | undefined
+  /** The directory of the embedded database. */
+  readonly directory: string
+  readonly maxConnections: number
+  /** Whether to migrate the server. Else only checks its version. */
+  readonly migrates: boolean
+  /** A database whose tables of these names are all empty is new. */
+  readonly firstTables: ReadonlyArray<string>
+  readonly names: Names
+  /** The gauges of open connections, and of `maxConnections`. */
+  readonly metrics: Readonly<Record<"connections" | "maxConnections", Metric.Gauge<number>>>
+}
 
 const migrations = {
   "0001_baseline": baseline,
@@ -36,7 +74,6 @@ const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
     yield* Effect.forEach(statements, (text) => sql.unsafe(text))
   })))
 export const newestVersion = Object.keys(migrations).length
-export const migrationsTable = `${Brand.name}_migrations`
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
@@ -44,59 +81,66 @@ export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ reado
     `${newestVersion}. Start the version of the service that migrated it, or a later one.`
 }
 
-class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
-  override readonly message =
-    "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the address of the primary."
+class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery")<{ readonly names: Names }> {
+  override readonly message = "The server is in recovery and accepts no writes. " +
+    `Promote it, or set ${this.names.server} to the address of the primary.`
 }
 
-class DatabaseUnusable extends Data.TaggedError("DatabaseUnusable")<{ readonly cause: unknown }> {
-  override readonly message = "DATABASE_URL: the database cannot be used" +
-    (/does not support TLS/.test(describeCause(Cause.fail(this.cause)))
+class DatabaseUnusable extends Data.TaggedError("DatabaseUnusable")<{
+  readonly names: Names
+  readonly cause: unknown
+}> {
+  override readonly message = `${this.names.server}: the database cannot be used` +
+    (/does not support TLS/.test(describeChain(this.cause))
       ? ". Let the server use TLS, or add sslmode=disable to connect without it"
       : "")
 }
 
-class PoolerInFront extends Data.TaggedError("PoolerInFront") {
-  override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
+class PoolerInFront extends Data.TaggedError("PoolerInFront")<{ readonly names: Names }> {
+  override readonly message = `${this.names.server}: the server does not accept the parameter statement_timeout. ` +
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-export class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{ readonly version: number }> {
+export class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{
+  readonly version: number
+  readonly names: Names
+}> {
   override readonly message =
-    `The database has schema version ${this.version}, but this service needs version ${newestVersion}, and MIGRATE ` +
-    `is off. Run, with the role that owns the tables in DATABASE_URL: ${commandPrefix} migrate`
+    `The database has schema version ${this.version}, but this service needs version ${newestVersion}, and ` +
+    `${this.names.migrates} is off. Run, with the role that owns the tables in ${this.names.server}: ` +
+    this.names.migrateCommand
 }
 
-export const schemaVersion = (sql: SqlClient.SqlClient) =>
+export const schemaVersion = (sql: SqlClient.SqlClient, { migrationsTable }: Names) =>
   Effect.map(
     sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(migrationsTable)}`,
     ([latest]) => latest?.version ?? 0
   )
 
 /** Checks the version of the schema, and changes nothing. */
-const checkSchema = Effect.gen(function*() {
+const checkSchema = Effect.fnUntraced(function*(names: Names) {
   const sql = yield* SqlClient.SqlClient
-  const [table] = yield* sql<{ readonly exists: boolean }>`SELECT to_regclass(${migrationsTable}) IS NOT NULL AS exists`
-  const version = table?.exists === true ? yield* schemaVersion(sql) : 0
+  const exists = sql<{ readonly exists: boolean }>`SELECT to_regclass(${names.migrationsTable}) IS NOT NULL AS exists`
+  const [table] = yield* exists
+  const version = table?.exists === true ? yield* schemaVersion(sql, names) : 0
   if (version > newestVersion) return yield* new DatabaseIsNewer({ version })
-  return yield* version < newestVersion ? new SchemaIsOlder({ version }) : Effect.void
+  return yield* version < newestVersion ? new SchemaIsOlder({ version, names }) : Effect.void
 })
 
-export const runMigrations = Effect.gen(function*() {
+export const runMigrations = Effect.fnUntraced(function*(names: Names) {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
-  if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
-  yield* Migrator.make({})({ loader, table: migrationsTable })
-  const version = yield* schemaVersion(sql)
+  if (server?.isInRecovery === true) return yield* new DatabaseInRecovery({ names })
+  yield* Migrator.make({})({ loader, table: names.migrationsTable })
+  const version = yield* schemaVersion(sql, names)
   return yield* version > newestVersion ? new DatabaseIsNewer({ version }) : Effect.void
 })
-export const migrate = Layer.effectDiscard(runMigrations)
+export const migrate = (names: Names) => Layer.effectDiscard(runMigrations(names))
 
 const startupRetries = Schedule.upTo(Schedule.spaced("1 second"), { duration: "30 seconds" })
 
 type StartFailure =
-  | Effect.Error<typeof runMigrations | typeof checkSchema>
-  | Config.ConfigError
+  | Effect.Error<ReturnType<typeof runMigrations | typeof checkSchema>>
   | SessionLost
   | Cause.TimeoutError
 
@@ -115,14 +159,10 @@ const statementTimeoutMs = 2_500
  */
 const maxWaitMs = { direct: statementTimeoutMs + 1_000, pooled: 5_500 }
 
-const openSocket = ({ host, port }: DatabaseUrl) => (): Socket =>
+const openSocket = ({ host, port }: Server) => (): Socket =>
   host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
 
-const databaseUrl = Config.option(Settings.databaseUrl.config)
-
-export const isEmbedded = Config.map(databaseUrl, Option.isNone)
-
-const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: DatabaseUrl, timeoutMs: number) => ({
+const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: Server, timeoutMs: number) => ({
   url,
   // Without `database`, `host` and `port`, the driver's spans show defaults, not the parts of `url`.
   database,
@@ -136,7 +176,7 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
 })
 
 /** One connection without a statement timeout, because migrations and imports may take long. */
-export const withoutTimeout = (target: DatabaseUrl) =>
+export const withoutTimeout = (target: Server) =>
   PoolClient.layer({ ...optionsOf(target, 0), maxConnections: 1 }, target.isPooled)
 
 class SessionLost extends Data.TaggedError("SessionLost") {
@@ -150,7 +190,7 @@ const checkInterval = Duration.seconds(5)
  * is no proof. The proof is that its session waits for this process: then a statement or a reply was lost. The second
  * connection that finds it ends the session, because it may hold the lock of the migrations.
  */
-const failingIfLost = <A, E, R>(target: DatabaseUrl, statements: Effect.Effect<A, E, R>) =>
+const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
     // Behind a pooler, a session belongs to no connection.
     if (target.isPooled) return yield* statements
@@ -171,70 +211,72 @@ const failingIfLost = <A, E, R>(target: DatabaseUrl, statements: Effect.Effect<A
     return yield* Effect.raceFirst(statements, Effect.forever(check))
   })
 
-const warnOfEmbeddedDatabase = Effect.gen(function*() {
-  const [directory, sql] = [yield* Settings.dataDir.config, yield* SqlClient.SqlClient]
-  const rows = sql`SELECT FROM ${sql(Brand.collection)} UNION ALL SELECT FROM api_keys LIMIT 1`
-  if (!hasEmbeddedDatabase(directory) || (yield* rows).length > 0) return
+const warnOfEmbeddedDatabase = Effect.fnUntraced(function*({ directory, firstTables, names }: Options) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = sql.literal(firstTables.map((table) => `SELECT FROM "${table}"`).join(" UNION ALL "))
+  if (!hasEmbeddedDatabase(directory) || (yield* sql`${rows} LIMIT 1`).length > 0) return
   yield* Effect.logWarning(
-    `The database is empty, but DATA_DIR, "${directory}", has an embedded database. To copy its data, stop the ` +
-      `service, and run, with the same DATA_DIR and DATABASE_URL: ${commandPrefix} import`
+    `The database is empty, but ${names.directory}, "${directory}", has an embedded database. To copy its data, stop ` +
+      `the service, and run, with the same ${names.directory} and ${names.server}: ${names.importCommand}`
   )
 })
 
-/** Names `DATABASE_URL` in a failure to connect or to log in. */
-const nameSetting = <E extends StartFailure>(error: E) => {
+/** Names the setting of the server in a failure to connect or to log in. */
+const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   if (error._tag !== "SqlError" && error._tag !== "TimeoutError") return error
   const isParameter = error._tag === "SqlError" && Outage.isUnsupportedParameter(error)
-  return isParameter ? new PoolerInFront() : new DatabaseUnusable({ cause: error })
+  return isParameter ? new PoolerInFront({ names }) : new DatabaseUnusable({ names, cause: error })
 }
 
 /** Runs `statements` on a connection of its own, and retries while the database may recover. */
 const atStart = <E extends StartFailure>(
-  target: DatabaseUrl,
+  target: Server,
+  names: Names,
   statements: Effect.Effect<void, E, SqlClient.SqlClient>
 ) => {
   const attempt = Effect.provide(failingIfLost(target, statements), withoutTimeout(target))
   return Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
-      Effect.logWarning(`Waiting for the database: ${describeCause(Cause.fail(nameSetting(error)))}`),
+      Effect.logWarning(`Waiting for the database: ${describeChain(nameSetting(error, names))}`),
       Effect.retry(attempt, { while: mayRecover, schedule: startupRetries })
-    )).pipe(Effect.mapError(nameSetting))
+    )).pipe(Effect.mapError((error) => nameSetting(error, names)))
 }
 
-class NoServer extends Data.TaggedError("NoServer") {
-  override readonly message = "DATABASE_URL: set it. The embedded database is migrated when the service starts"
+class NoServer extends Data.TaggedError("NoServer")<{ readonly names: Names }> {
+  override readonly message = `${this.names.server}: set it. The embedded database is migrated when the service starts`
 }
 
-/** Migrates the database at `DATABASE_URL`, for the command. Returns the version of the schema. */
-export const migrateFromSettings = Effect.gen(function*() {
-  const url = yield* databaseUrl
-  if (Option.isNone(url)) return yield* new NoServer()
-  yield* atStart(url.value, runMigrations)
+/** Migrates the server, for the command. Returns the version of the schema. */
+export const migrateServer = Effect.fnUntraced(function*({ names, server }: Pick<Options, "names" | "server">) {
+  if (server === undefined) return yield* new NoServer({ names })
+  yield* atStart(server, names, runMigrations(names))
   return newestVersion
 })
 
-const openPool = Effect.fnUntraced(function*(target: DatabaseUrl) {
-  const maxConnections = yield* Settings.databaseMaxConnections.config
-  yield* Metric.update(connectionLimit, maxConnections)
-  const prepare: Effect.Effect<void, StartFailure, SqlClient.SqlClient> = (yield* Settings.migrate.config) === "on"
-    ? runMigrations
-    : checkSchema
-  yield* atStart(target, Effect.andThen(prepare, warnOfEmbeddedDatabase))
+const openPool = Effect.fnUntraced(function*(target: Server, options: Options) {
+  const { maxConnections, metrics, names } = options
+  yield* Metric.update(metrics.maxConnections, maxConnections)
+  const prepare: Effect.Effect<void, StartFailure, SqlClient.SqlClient> = options.migrates
+    ? runMigrations(names)
+    : checkSchema(names)
+  yield* atStart(target, names, Effect.andThen(prepare, warnOfEmbeddedDatabase(options)))
   const sockets = yield* PoolSockets.make(openSocket(target), target.isPooled ? maxWaitMs.pooled : maxWaitMs.direct)
   const context = yield* Effect.context()
   const stream = (): Socket => {
     const socket = sockets.open()
-    connections.modifyUnsafe(1, context)
-    return socket.on("close", () => connections.modifyUnsafe(-1, context))
+    metrics.connections.modifyUnsafe(1, context)
+    return socket.on("close", () => metrics.connections.modifyUnsafe(-1, context))
   }
-  const options = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
-  const pool = yield* Layer.build(PoolClient.layer(options, target.isPooled, sockets))
+  const connection = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
+  const pool = yield* Layer.build(PoolClient.layer(connection, target.isPooled, sockets))
   return Context.add(pool, AdminShare.AdminShare, yield* AdminShare.makeShare(maxConnections))
 })
 
-export const layer = Layer.effectContext(Effect.gen(function*() {
-  const url = yield* databaseUrl
-  if (Option.isSome(url)) return yield* openPool(url.value)
-  const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
-  return yield* Layer.build(Layer.provideMerge(migrate, EmbeddedDatabase.layer(yield* dataDirectory)))
-}))
+export const layer = (options: Options) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const { directory, names, server } = options
+    if (server !== undefined) return yield* openPool(server, options)
+    const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
+    yield* createDirectory(directory, names.directory)
+    return yield* Layer.build(Layer.provideMerge(migrate(names), EmbeddedDatabase.layer(directory, names.directory)))
+  }))

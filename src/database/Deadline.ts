@@ -2,19 +2,21 @@
  * Bounds the time of effects that use the database.
  *
  * Laws, whatever the effect does and whenever it is interrupted:
- * 1. A call ends `timeout` after its start at the latest and fails with `ServiceUnavailable`. It does not wait for the
- *    interruption of its effect, because the driver may have to open a connection to cancel a statement.
- * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with 503.
+ * 1. A call ends `timeout` after its start at the latest and fails with `late`. It does not wait for the interruption
+ *    of its effect, because the driver may have to open a connection to cancel a statement.
+ * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with `late`.
  * 3. An effect that has begun is interrupted when its call or the scope ends, at any operation.
  * 4. All calls within `shared` end `callTimeout` after the start of `shared`, however many follow one another.
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
 
-/** The failure of a call during an outage of the database. */
-export type Unavailable = ServiceUnavailable
-
-export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
+/** The failures of statements during an outage, which the application chooses. */
+export interface OutageErrors<U> {
+  /** The database does not respond. */
+  readonly silent: U
+  /** The database rejects writes. */
+  readonly readOnly: U
+}
 
 export const callTimeout = Duration.seconds(3)
 
@@ -32,7 +34,7 @@ export const shared = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A
     Effect.provideService(effect, CurrentEnd, clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(callTimeout))
   )
 
-const failAfter = (timeout: Duration.Duration) =>
+const failAfter = <U>(late: U, timeout: Duration.Duration) =>
   Effect.withFiber((fiber) => {
     const end = Context.get(fiber.context, CurrentEnd)
     const now = fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe()
@@ -41,13 +43,13 @@ const failAfter = (timeout: Duration.Duration) =>
     const readMs = Math.min(readTimeMs, waitMs)
     const fail = Effect.andThen(
       Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
-      Effect.fail(databaseSilent)
+      Effect.fail(late)
     )
     return Effect.delay(Effect.delay(fail, readMs), waitMs - readMs)
   })
 
-/** Returns a function that runs an effect for at most `timeout`. */
-export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
+/** Returns a function that runs an effect for at most `timeout`, and then fails with `late`. */
+export const make = Effect.fnUntraced(function*<U>(late: U, timeout = callTimeout) {
   const scope = yield* Effect.scope
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     // Without the mask, an interruption between the fork and `ensuring` would leave the effect without an owner.
@@ -55,10 +57,10 @@ export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
       Effect.flatMap(Effect.forkIn(effect, scope), (fiber) => {
         const ended = Effect.flatMap(
           Fiber.await(fiber),
-          (exit): Exit.Exit<A, E | ServiceUnavailable> =>
-            Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Exit.fail(databaseSilent) : exit
+          (exit): Exit.Exit<A, E | U> =>
+            Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Exit.fail(late) : exit
         )
-        const ending = Effect.raceFirst(ended, failAfter(timeout))
+        const ending = Effect.raceFirst(ended, failAfter(late, timeout))
         return Effect.ensuring(restore(ending), Effect.sync(() => fiber.interruptUnsafe()))
       })
     )

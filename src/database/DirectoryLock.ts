@@ -14,10 +14,13 @@ import { DataDirectoryUnusable, syncDirectory } from "./DataDirectory.ts"
  * 4. After the file was replaced, a second process can hold the new lock. The first one learns this from its check.
  */
 
-export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
+export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
+  readonly directory: string
+  readonly setting: string
+}> {
   override readonly message =
-    `Another process is using the data directory "${this.directory}". Stop that process, or set DATA_DIR to another ` +
-    `directory. Never delete or replace the file "lock" in it: a process releases its lock when it exits.`
+    `Another process is using the data directory "${this.directory}". Stop that process, or set ${this.setting} to ` +
+    `another directory. Never delete or replace the file "lock" in it: a process releases its lock when it exits.`
 }
 
 const sqliteBusy = 5
@@ -40,7 +43,8 @@ export const watchFile = (path: string): () => boolean => {
  * file is deleted or replaced.
  */
 export const acquire = (
-  directory: string
+  directory: string,
+  setting: string
 ): Effect.Effect<() => boolean, DataDirectoryInUse | DataDirectoryUnusable, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.try({
@@ -61,8 +65,8 @@ export const acquire = (
       },
       catch: (cause) =>
         Predicate.hasProperty(cause, "errcode") && cause.errcode === sqliteBusy
-          ? new DataDirectoryInUse({ directory })
-          : new DataDirectoryUnusable({ directory, cause })
+          ? new DataDirectoryInUse({ directory, setting })
+          : new DataDirectoryUnusable({ directory, setting, cause })
     }),
     ({ file }) => Effect.sync(() => file.close())
   ).pipe(Effect.map(({ isHeld }) => isHeld))

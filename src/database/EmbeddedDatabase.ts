@@ -44,14 +44,14 @@ const makeCluster = async (directory: string, onFailure: (reason: string) => voi
 }
 
 /** Closing PGlite writes files, so close it only if this process still owns the data directory. */
-const open = (directory: string, isOwned: () => boolean, onFailure: (reason: string) => void) =>
+const open = (directory: string, setting: string, isOwned: () => boolean, onFailure: (reason: string) => void) =>
   Effect.acquireRelease(
     Effect.tryPromise({
       try: async () => {
         if (!hasEmbeddedDatabase(directory)) await makeCluster(directory, onFailure)
         return openFiles(join(directory, "pgdata"), onFailure)
       },
-      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+      catch: (cause) => new DataDirectoryUnusable({ directory, setting, cause })
     }),
     (database) => Effect.suspend(() => isOwned() ? Effect.promise(() => database.close()) : Effect.void)
   )
@@ -127,15 +127,16 @@ const upkeep = Effect.gen(function*() {
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-export const layer = (directory: string) =>
+/** The embedded database in an existing directory. `setting` names the directory in errors. */
+export const layer = (directory: string, setting: string) =>
   Layer.unwrap(Effect.gen(function*() {
     // Resolve a symbolic link once at startup, because its target may change while the process runs.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
-      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+      catch: (cause) => new DataDirectoryUnusable({ directory, setting, cause })
     })
     const onLost = yield* OnDataDirectoryLost
-    const isHeld = yield* DirectoryLock.acquire(path)
+    const isHeld = yield* DirectoryLock.acquire(path, setting)
     // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
     // returns: another process may have written to it. It is lost too once a change of a file failed.
     let lost: DataDirectoryFailed | DataDirectoryLost | undefined
@@ -145,7 +146,7 @@ export const layer = (directory: string) =>
       if (isOpen) onLost(error)
     }
     const isOwned = () => lost === undefined && isHeld()
-    const opened = open(path, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
+    const opened = open(path, setting, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
     // PGlite can open in spite of a failure, or fail later for reasons that do not name it.
     const result = yield* Effect.result(opened)
     const database = yield* lost === undefined ? Effect.fromResult(result) : Effect.fail(lost)

@@ -1,6 +1,5 @@
-import { Clock, Config, Console, Context, Data, Effect, Layer, Schedule, Stream } from "effect"
+import { Clock, Console, Context, Data, Effect, Layer, Schedule, Stream } from "effect"
 import { SqlClient } from "effect/sql"
-import { Settings } from "../config/Settings.ts"
 import * as Database from "./Database.ts"
 import { hasEmbeddedDatabase } from "./DataDirectory.ts"
 import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
@@ -11,10 +10,10 @@ const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, 
   isAllowed ? Effect.void : new ImportRejected({ message })
 
 /** Counts the rows of each table. Tables are in order of creation, so each follows the tables that it references. */
-const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient) {
+const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient, { migrationsTable }: Database.Names) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
-      AND relname <> ${Database.migrationsTable} ORDER BY oid`
+      AND relname <> ${migrationsTable} ORDER BY oid`
   return yield* Effect.forEach(tables, ({ name }) =>
     Effect.map(
       sql<{ readonly rows: number }>`SELECT count(*)::integer AS rows FROM ${sql(name)}`,
@@ -29,28 +28,29 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
  * Any client can be a service, because `application_name` is a setting. Without the role `pg_read_all_stats`,
  * `backend_type` is null for the sessions of other roles, and `usename` is null for processes of the server.
  */
-const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
+const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // A transaction sees the activity at its first read, unless it clears this snapshot.
   yield* to`SELECT pg_stat_clear_snapshot()`
-  const [{ names } = { names: null }] = yield* to<{ readonly names: string | null }>`
-    SELECT string_agg(DISTINCT coalesce(nullif(application_name, ''), 'unnamed'), ', ') AS names
+  const [{ clients } = { clients: null }] = yield* to<{ readonly clients: string | null }>`
+    SELECT string_agg(DISTINCT coalesce(nullif(application_name, ''), 'unnamed'), ', ') AS clients
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename IS NOT NULL
       AND coalesce(backend_type, 'client backend') = 'client backend'`
   yield* rejectUnless(
-    names === null,
-    `DATABASE_URL: other clients are connected to the database: ${names}. Stop the service, and end their sessions.`
+    clients === null,
+    `${names.server}: other clients are connected to the database: ${clients}. ` +
+      "Stop the service, and end their sessions."
   )
 })
 
 /** The migrations of a process that starts during the import wait until this transaction ends. */
-const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient) {
+const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // The role may have a statement timeout (docs/database.md suggests one behind PgBouncer), but imports may take long.
   yield* to`SET LOCAL statement_timeout = 0`
-  yield* Effect.provideService(Database.runMigrations, SqlClient.SqlClient, to)
+  yield* Effect.provideService(Database.runMigrations(names), SqlClient.SqlClient, to)
   // A session that a client has just closed can be visible for some milliseconds.
-  yield* Effect.retry(rejectOtherClients(to), { schedule: Schedule.spaced("100 millis"), times: 10 })
-  const found = describeCounts(yield* countRows(to))
-  yield* rejectUnless(found === "", `DATABASE_URL: the database is not empty: ${found}. Drop and create it again.`)
+  yield* Effect.retry(rejectOtherClients(to, names), { schedule: Schedule.spaced("100 millis"), times: 10 })
+  const found = describeCounts(yield* countRows(to, names))
+  yield* rejectUnless(found === "", `${names.server}: the database is not empty: ${found}. Drop and create it again.`)
 })
 
 /** Copies rows as JSON, which preserves the values of all column types. Reads the next rows while it writes. */
@@ -77,21 +77,21 @@ const copyTable = (from: SqlClient.SqlClient, to: SqlClient.SqlClient) =>
     yield* from`CLOSE rows`
   })
 
-const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClient.SqlClient) {
+const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClient.SqlClient, names: Database.Names) {
   yield* from`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
-  const version = yield* Database.schemaVersion(from)
+  const version = yield* Database.schemaVersion(from, names)
   yield* rejectUnless(
     version === Database.newestVersion,
-    `DATA_DIR: the embedded database has schema version ${version}, but this command copies only version ` +
-      `${Database.newestVersion}. Start and stop this version of the service on it, without DATABASE_URL.`
+    `${names.directory}: the embedded database has schema version ${version}, but this command copies only version ` +
+      `${Database.newestVersion}. Start and stop this version of the service on it, without ${names.server}.`
   )
-  const counts = yield* countRows(from)
+  const counts = yield* countRows(from, names)
   yield* Effect.forEach(counts, copyTable(from, to))
   const sequences = yield* from<{ readonly name: string; readonly last: bigint }>`
     SELECT sequencename AS name, last_value AS last FROM pg_sequences
     WHERE schemaname = current_schema() AND last_value IS NOT NULL`
   yield* Effect.forEach(sequences, ({ last, name }) => to`SELECT setval(${name}::regclass, ${last})`)
-  const [expected, copied] = [describeCounts(counts), describeCounts(yield* countRows(to))]
+  const [expected, copied] = [describeCounts(counts), describeCounts(yield* countRows(to, names))]
   yield* rejectUnless(copied === expected, `Nothing was imported: found ${copied} instead of ${expected}.`)
   return expected
 })
@@ -99,15 +99,14 @@ const copy = Effect.fnUntraced(function*(from: SqlClient.SqlClient, to: SqlClien
 const open = <E, R>(layer: Layer.Layer<SqlClient.SqlClient, E, R>) =>
   Effect.map(Layer.build(layer), Context.get(SqlClient.SqlClient))
 
-export const run = Effect.gen(function*() {
-  const [directory, url] = [yield* Settings.dataDir.config, yield* Config.option(Settings.databaseUrl.config)]
-  const missing = new ImportRejected({ message: "DATABASE_URL: set it to the URL of an empty PostgreSQL database." })
-  const target = yield* Effect.mapError(Effect.fromOption(url), () => missing)
-  yield* rejectUnless(hasEmbeddedDatabase(directory), `DATA_DIR: "${directory}" has no embedded database.`)
-  const to = yield* open(Database.withoutTimeout(target))
+export const run = Effect.fnUntraced(function*({ directory, names, server }: Database.Options) {
+  const missing = new ImportRejected({ message: `${names.server}: set it to the URL of an empty PostgreSQL database.` })
+  if (server === undefined) return yield* missing
+  yield* rejectUnless(hasEmbeddedDatabase(directory), `${names.directory}: "${directory}" has no embedded database.`)
+  const to = yield* open(Database.withoutTimeout(server))
   return yield* to.withTransaction(Effect.gen(function*() {
-    yield* prepare(to)
-    const from = yield* open(EmbeddedDatabase.layer(directory))
-    return yield* from.withTransaction(copy(from, to))
+    yield* prepare(to, names)
+    const from = yield* open(EmbeddedDatabase.layer(directory, names.directory))
+    return yield* from.withTransaction(copy(from, to, names))
   }))
-}).pipe(Effect.scoped)
+}, Effect.scoped)

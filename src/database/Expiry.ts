@@ -1,7 +1,7 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as AdminShare from "./AdminShare.ts"
+import { makeCountFailure } from "./BackgroundFailures.ts"
 
 const maxRowsPerStatement = 5_000
 

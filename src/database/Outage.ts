@@ -2,16 +2,15 @@
  * Tells outages of the database from defects of the service.
  *
  * Laws, for any failure of statements:
- * 1. A failure of the database that an operator or time can end is a `ServiceUnavailable`, and is logged once.
- * 2. Any other failure of a statement is a defect with that failure as it was: a 500 with its cause in the log.
+ * 1. A failure of the database that an operator or time can end becomes one of `OutageErrors`, and is logged once.
+ * 2. Any other failure of a statement is a defect with that failure as it was.
  * 3. A failure that is no fault of the database passes unchanged.
  */
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
-import { ServiceUnavailable } from "../api/Errors.ts"
 import { describeChain } from "../observability/ErrorChain.ts"
 import * as Deadline from "./Deadline.ts"
-import { databaseSilent } from "./Deadline.ts"
+import type { OutageErrors } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -43,24 +42,21 @@ export const isReadOnly = (failure: unknown): boolean =>
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
-const databaseReadOnly = new ServiceUnavailable({
-  message: "The database is currently read-only. Reads work; retry writes later."
-})
-
-export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
-  Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
+/** Returns a function that lets statements fail with `errors` during an outage. */
+export const failWith = <U>({ readOnly, silent }: OutageErrors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+  Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, U> =>
     isOutage(fault)
       ? Effect.andThen(
         Effect.logError(`A database statement failed: ${describeChain(fault)}`),
-        Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseSilent)
+        Effect.fail(isReadOnly(fault) ? readOnly : silent)
       )
       : Effect.die(fault))
 
-export const makeDeadline = (timeout?: Duration.Duration) =>
+/** As `failWith`, with a timeout. */
+export const makeDeadline = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
-    Deadline.make(timeout),
-    (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
-      withinDeadline(toServiceUnavailable(statements))
+    Deadline.make(errors.silent, timeout),
+    (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(failWith(errors)(statements))
   )
 
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>

@@ -1,19 +1,19 @@
 import { Context, Duration, Effect, Exit, FiberHandle, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import type { ServiceUnavailable } from "../api/Errors.ts"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
-export class Readiness
-  extends Context.Service<Readiness, Effect.Effect<unknown, ServiceUnavailable>>()("petstore/Readiness")
-{
-  static readonly layer = Layer.effect(
-    Readiness,
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const withinDeadline = yield* Outage.makeDeadline(Duration.seconds(1))
-      return yield* make(withinDeadline(sql`SELECT 1`))
-    })
-  )
+/** Succeeds if the database responds within a second. Else fails with an error of an outage. */
+export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown, unknown>>()("database/Readiness") {
+  static readonly layer = <U>(errors: OutageErrors<U>) =>
+    Layer.effect(
+      Readiness,
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const withinDeadline = yield* Outage.makeDeadline(errors, Duration.seconds(1))
+        return yield* make(withinDeadline(sql`SELECT 1`))
+      })
+    )
 }
 
 export const make = Effect.fnUntraced(function*(ping: Readiness["Service"]) {

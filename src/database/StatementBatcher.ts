@@ -3,18 +3,20 @@
  *
  * Laws, beside those of `Batcher`:
  * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.
- * 2. An outage fails the calls of the statement that met it with `ServiceUnavailable`.
+ * 2. An outage fails the calls of the statement that met it with one of `errors`.
  * 3. A call within a transaction runs in it: alone, at once, on its connection, and with `isShared` false. It has the
  *    deadline of the transaction. So nothing of it remains after a rollback, and it never waits for its own connection.
  */
 import { Cause, Context, Effect, type Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
-interface Options<A, B, E> {
+interface Options<A, B, E, U> {
   readonly name: string
   readonly size: number
+  readonly errors: OutageErrors<U>
   /**
    * Unless `isShared`, a transaction of the caller reads and writes. It sees what others do not see, and may roll back,
    * so its results must not be cached.
@@ -26,22 +28,26 @@ interface Options<A, B, E> {
 export const isInTransaction = (sql: SqlClient.SqlClient, fiber: Fiber.Fiber<unknown, unknown>): boolean =>
   Context.getOrUndefined(fiber.context, sql.transactionService) !== undefined
 
-const make = Effect.fnUntraced(function*<A, B, E>(concurrency: number, { name, run, size }: Options<A, B, E>) {
+const make = Effect.fnUntraced(function*<A, B, E, U>(
+  concurrency: number,
+  { errors, name, run, size }: Options<A, B, E, U>
+) {
+  const failWithErrors = Outage.failWith(errors)
   const sql = yield* SqlClient.SqlClient
   const call = yield* Batcher.make({
     name,
     size,
     concurrency,
+    late: errors.silent,
     canSplit: (cause) =>
       cause.reasons.some((reason) => Cause.isDieReason(reason) && Outage.isRejectedValue(reason.defect)),
-    run: (items: ReadonlyArray<A>) => Outage.toServiceUnavailable(run(items, true))
+    run: (items: ReadonlyArray<A>) => failWithErrors(run(items, true))
   })
-  const callAlone = (item: A) =>
-    Effect.map(Outage.toServiceUnavailable(run([item], false)), (results) => results.get(item))
+  const callAlone = (item: A) => Effect.map(failWithErrors(run([item], false)), (results) => results.get(item))
   return (item: A) => Effect.withFiber((fiber) => isInTransaction(sql, fiber) ? callAlone(item) : call(item))
 })
 
 /** Two batches run at once: the database works on one while this process decodes the other. */
-export const read = <A, B, E>(options: Options<A, B, E>) => make(2, options)
+export const read = <A, B, E, U>(options: Options<A, B, E, U>) => make(2, options)
 
-export const write = <A, B, E>(options: Options<A, B, E>) => make(1, options)
+export const write = <A, B, E, U>(options: Options<A, B, E, U>) => make(1, options)

@@ -17,8 +17,7 @@
  */
 import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../eviction/evictOldest.ts"
-import { makeCountFailure } from "../observability/MetricConstructors.ts"
-import * as Deadline from "./Deadline.ts"
+import { makeCountFailure } from "./BackgroundFailures.ts"
 
 /** Limits how long the serialization of one write blocks the event loop. */
 const maxValuesPerWrite = 1_000
@@ -45,7 +44,6 @@ export const make = Effect.fnUntraced(function*<K, A>({
 }) {
   const warning = `Values for the table ${table} cannot be written`
   const countFailure = yield* makeCountFailure(`write_${table}`)
-  const withinDeadline = yield* Deadline.make()
   /** The values that the running flush has taken and not yet written. */
   let taken: Array<readonly [K, A]> = []
   let pending = new Map<K, A>()
@@ -124,8 +122,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
       add(key, value)
       evict()
     },
-    /** Runs `read` while no flush runs, so each value is in the table or pending. The timeout includes waiting. */
-    betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => withinDeadline(lock.withPermit(read)),
+    /** Runs `read` while no flush runs, so each value is in the table or pending. Waits for a running flush. */
+    betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => lock.withPermit(read),
     /** The number of keys that are pending, with those of a running flush. */
     size: (): number => pending.size + taken.length,
     /** The pending values, oldest first, without those of a running flush. */

@@ -6,6 +6,7 @@ import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
+import * as LimitHeaders from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordRequest } from "./AccessLog.ts"
@@ -43,7 +44,7 @@ export const makeHooks = Effect.fnUntraced(
       const headers: Record<string, string> = {
         ...fixedHeaders,
         ...own,
-        ...RateLimit.headers(decision, context.keyDecision === undefined ? "address" : "key"),
+        ...LimitHeaders.headers(decision, context.keyDecision === undefined ? "address" : "key"),
         "x-request-id": context.requestId,
         ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
         ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers

@@ -2,19 +2,19 @@ import { Context, Duration, Effect, Layer } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { AuditLog } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
-import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
+import { ApiKeyBanned, RateLimitExceeded, ServiceUnavailable } from "../api/Errors.ts"
 import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
-import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
-import { type Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
+import * as LimitHeaders from "../rate-limit/LimitHeaders.ts"
+import { type LimitScope, type RejectingWindow, rejectingWindow } from "../rate-limit/LimitHeaders.ts"
+import type { Decision } from "../rate-limit/Policy.ts"
+import { type Caller, RateLimiter, type Unavailable } from "../rate-limit/RateLimiter.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { type RejectingWindow, RequestContext } from "./RequestContext.ts"
+import { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
-
-type LimitScope = "key" | "address"
 
 const decisions = byAttributes(
   counter(
@@ -25,15 +25,13 @@ const decisions = byAttributes(
 )
 const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
+/** The response to a call of the limiter that fails. */
+export const toServiceUnavailable = (failure: Unavailable): ServiceUnavailable =>
+  failure instanceof ServiceUnavailable ? failure : new ServiceUnavailable({ message: failure.message })
+
 const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
   decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, context)
   if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-}
-
-/** What rejected a request: a window of its limit, or a ban. */
-const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
-  if (allowed) return undefined
-  return bannedUntil === undefined ? mostRestrictive(windows).name : "ban"
 }
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
@@ -48,7 +46,8 @@ export const layer = Layer.effect(
     return RateLimit.of((httpEffect) =>
       Effect.contextWith((services: Context.Context<CurrentKey | HttpServerRequest.HttpServerRequest>) => {
         const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
-        const charge = Effect.flatMap(limiter.charge(`key:${key.id}`, key.limits), (decision) => {
+        const counted = Effect.mapError(limiter.charge(`key:${key.id}`, key.limits), toServiceUnavailable)
+        const charge = Effect.flatMap(counted, (decision) => {
           countDecision(decision, key.plan, services)
           context.charged(decision)
           usage.count(key.id, kindOf(decision), decision.decidedAt)
@@ -100,44 +99,9 @@ export const limitAddress = (
     })
 
 const rejectionOf = (decision: Decision, scope: LimitScope): ApiKeyBanned | RateLimitExceeded => {
-  const seconds = retryAfterSeconds(decision)
-  const wait = { retryAfter: Duration.seconds(seconds) }
-  if (decision.bannedUntil !== undefined) {
-    const reason = "temporarily banned for continued requests after 429 responses"
-    return new ApiKeyBanned({ ...wait, message: `The API key is ${reason}. Retry in ${seconds} seconds.` })
+  const fields = {
+    message: LimitHeaders.describeRejection(decision, scope),
+    retryAfter: Duration.seconds(LimitHeaders.retryAfterSeconds(decision))
   }
-  const { limit, name } = mostRestrictive(decision.windows)
-  const caller = scope === "address" ? "Your address" : "The API key"
-  return new RateLimitExceeded({
-    ...wait,
-    message: `${caller} has used its limit of ${limit} requests per ${name}. Retry in ${seconds} seconds.`
-  })
-}
-
-const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
-  bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
-
-export const retryAfterSeconds = (decision: Decision): number =>
-  secondsUntilReset(mostRestrictive(shownWindows(decision)), decision)
-
-const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
-  Math.ceil((window.resetAt - decidedAt) / 1000)
-
-const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limit};w=${seconds}`
-
-const left = (window: Window, decision: Decision): string =>
-  `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
-
-export const headers = (decision: Decision, scope: LimitScope): Record<string, string> => {
-  const windows = shownWindows(decision)
-  const window = mostRestrictive(windows)
-  const [minute, day] = windows
-  return {
-    "x-ratelimit-limit": String(window.limit),
-    "x-ratelimit-remaining": String(window.remaining),
-    "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
-    "x-ratelimit-scope": scope,
-    "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
-    "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
-  }
+  return decision.bannedUntil === undefined ? new RateLimitExceeded(fields) : new ApiKeyBanned(fields)
 }

@@ -4,13 +4,11 @@ import type { HttpApiEndpoint } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, isApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
+import type { RejectingWindow } from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 /** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
 type RejectedKey = Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
-
-/** What rejects a request that is over its limits. */
-export type RejectingWindow = "minute" | "day" | "ban"
 
 class RequestState {
   readonly requestId: string

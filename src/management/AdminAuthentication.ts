@@ -7,11 +7,11 @@ import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } 
 import type { Limits } from "../api/Plans.ts"
 import { redactAlso } from "../api/Secrets.ts"
 import { Settings } from "../config/Settings.ts"
-import { retryAfterSeconds } from "../http/RateLimit.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { confusionOf } from "../http/RequestHead.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
+import { retryAfterSeconds } from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { AdminToken } from "./AdminToken.ts"
@@ -43,7 +43,7 @@ export const layer = Layer.effect(
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
-      const decision = yield* limiter.charge(`address:${address}`, maxFailures)
+      const decision = yield* Effect.orDie(limiter.charge(`address:${address}`, maxFailures))
       if (decision.windows[0].remaining === maxFailures.perMinute - 1) {
         yield* Effect.annotateLogs(Effect.logWarning("Admin authentication failed"), { address, code: failure.code })
       }

@@ -6,7 +6,8 @@ import { AuditLog, CurrentOperator } from "../api-keys/AuditLog.ts"
 import { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { auditCursors } from "../api/Audit.ts"
-import { keyCursors } from "../api/KeySchemas.ts"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
+import { type ApiKey, keyCursors } from "../api/KeySchemas.ts"
 import { ConcurrencyLimit } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
@@ -14,6 +15,7 @@ import { topUsageLimit } from "../api/Usage.ts"
 import { environment as environmentSetting } from "../config/SettingForms.ts"
 import * as Deadline from "../database/Deadline.ts"
 import { make as makeConcurrencyLimit, maxOperations } from "../http/ConcurrencyLimit.ts"
+import { toServiceUnavailable } from "../http/RateLimit.ts"
 import * as RequestBody from "../http/RequestBody.ts"
 import { type PortHooks, withHeaders } from "../http/RequestLifecycle.ts"
 import { apiPort, makeRoutesAt } from "../http/RoutePaths.ts"
@@ -34,8 +36,10 @@ export const IsSingleProcess = Context.Reference<boolean>("petstore/management/I
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
-    const withinDeadline = yield* Deadline.make()
+    const withinDeadline = yield* Deadline.make(databaseErrors.silent)
     const isSingle = yield* IsSingleProcess
+    const peek = ({ id, limits }: Pick<ApiKey, "id" | "limits">) =>
+      Effect.mapError(limiter.peek(`key:${id}`, limits), toServiceUnavailable)
     const counting = Effect.map(limiter.counting, (place) => place === "own" && isSingle ? "single" : place)
     return handlers.handleAll({
       issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
@@ -46,7 +50,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
         // Read the bans concurrently, so that the limiter can send all reads to Redis at once.
         const peeked = yield* Effect.forEach(
           keys,
-          (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (state) => ({ ...key, ban: banOf(state) })),
+          (key) => Effect.map(peek(key), (state) => ({ ...key, ban: banOf(state) })),
           { concurrency: "unbounded" }
         )
         const listed = filter.state === "banned" ? peeked.filter(({ ban }) => ban !== null) : peeked
@@ -54,7 +58,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
       }),
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
-        const peeked = yield* limiter.peek(`key:${id}`, key.limits)
+        const peeked = yield* peek(key)
         const [minute, day] = peeked.windows
         return {
           ...key,
@@ -75,12 +79,11 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
       }),
       updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
       unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
-        const { limits } = yield* apiKeys.find(id)
-        const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
+        const { bannedUntil } = yield* peek(yield* apiKeys.find(id))
         if (bannedUntil === undefined) return
         // Write the audit entry first. If this fails, the key stays banned.
         yield* withinDeadline(audit.appendUnban(id, bannedUntil))
-        yield* limiter.unban(`key:${id}`)
+        yield* Effect.mapError(limiter.unban(`key:${id}`), toServiceUnavailable)
       }),
       revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),
       rotateKey: ({ headers, params: { id }, payload }) =>

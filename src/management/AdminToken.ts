@@ -3,7 +3,7 @@ import { dirname, resolve } from "node:path"
 import { randomText } from "../api-keys/ApiKeys.ts"
 import * as Brand from "../api/Brand.ts"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
-import { dataDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
+import { createDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
 
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =
@@ -26,9 +26,13 @@ export class AdminToken extends Context.Service<AdminToken, {
 }
 
 const readFile = Effect.gen(function*() {
-  const directory = yield* dataDirectory
+  const setting = Settings.dataDir.name
+  const directory = yield* createDirectory(yield* Settings.dataDir.config, setting)
   const file = resolve(directory, adminTokenFile)
-  const text = yield* Effect.mapError(readOrCreate(file), (cause) => new DataDirectoryUnusable({ directory, cause }))
+  const text = yield* Effect.mapError(
+    readOrCreate(file),
+    (cause) => new DataDirectoryUnusable({ directory, setting, cause })
+  )
   const parsed = Result.mapError(adminTokenForm.parse(text), () => new UnusableAdminToken({ file }))
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })

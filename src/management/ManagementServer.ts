@@ -4,6 +4,7 @@ import { HttpServer } from "effect/http"
 import { OpenApi } from "effect/http-api"
 import { resolve } from "node:path"
 import { AdminApi } from "../api/AdminApi.ts"
+import { isEmbedded } from "../config/RoomOptions.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
@@ -58,7 +59,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   const admin = AdminHandlers.layer.pipe(
     Layer.provide(AdminAuthentication.layer),
     // The embedded database belongs to one process.
-    Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* Database.isEmbedded))
+    Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* isEmbedded))
   )
   const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(
     Layer.provide(NodeHttpServer.layerHttpServices)

@@ -1,10 +1,11 @@
 import { Context, Layer } from "effect"
-import { IdempotencyKeyReused } from "../api/Errors.ts"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
+import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { type NewPet, PetStatus } from "../api/Pets.ts"
 import { type Collection, makeMemory, MemoryClaims } from "../collection/Collection.ts"
 import { int64, oneOf, optional, type Table, text } from "../collection/Table.ts"
 
-export const pets: Table<NewPet, "status", IdempotencyKeyReused> = {
+export const pets: Table<NewPet, "status", IdempotencyKeyReused, ServiceUnavailable> = {
   name: "pets",
   columns: {
     name: text("name"),
@@ -13,6 +14,7 @@ export const pets: Table<NewPet, "status", IdempotencyKeyReused> = {
   },
   filters: ["status"],
   keyReused: new IdempotencyKeyReused(),
+  errors: databaseErrors,
   // This many pets with names of typical length use about 80 MB of memory.
   maxCached: 2 ** 19,
   isCached: ({ name }) => name.length <= 100,
@@ -24,7 +26,7 @@ export const pets: Table<NewPet, "status", IdempotencyKeyReused> = {
 /** Stores the pets. */
 export class PetRepository extends Context.Service<
   PetRepository,
-  Collection<NewPet, "status", IdempotencyKeyReused>
+  Collection<NewPet, "status", IdempotencyKeyReused, ServiceUnavailable>
 >()("petstore/PetRepository") {
   /** For tests. */
   static readonly layerMemory = Layer.effect(PetRepository, makeMemory(pets)).pipe(Layer.provide(MemoryClaims.layer))

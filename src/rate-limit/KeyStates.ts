@@ -11,14 +11,13 @@
  *    or save. So a statement that can still enter by law 2 has read the last change.
  * 4. Only the monotonic clock evicts: steps of the wall clock lose nothing.
  * 5. At most about `maxStates` saved states and `maxUnsaved` unsaved ones are in memory. While so many cannot be saved,
- *    changes of other keys fail with `ServiceUnavailable`, so that no limit is exceeded.
+ *    changes of other keys fail, so that no limit is exceeded.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
-import { ServiceUnavailable } from "../api/Errors.ts"
 import * as Batcher from "../database/Batcher.ts"
-import { databaseSilent } from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import type { State } from "./Policy.ts"
+import * as Policy from "./Policy.ts"
+import { type Caller, isKey, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
 
 /** A load takes less than `minGeneration`, so its result can always enter, unless the process was paused. */
 const loadTimeout = Duration.millis(1_750)
@@ -33,18 +32,20 @@ const [minGenerationNanos, maxGenerationNanos] = [
   Duration.toNanosUnsafe(maxGeneration)
 ]
 
-const none: State = {}
+const none: Policy.State = {}
 
-const cannotSave = new ServiceUnavailable({
+const cannotSave: Unavailable = {
   message: "The database cannot save the request counts of more API keys. Retry later."
-})
+}
 
 /** `saveNumber` ascends. A save must not replace a stored state that has a higher number. */
 interface Store {
   /** The table, for logs and metrics. */
   readonly table: string
-  readonly load: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, State>, ServiceUnavailable>
-  readonly save: (states: ReadonlyMap<string, State>, saveNumber: number) => Effect.Effect<void, unknown>
+  /** The failure of a load that takes too long. */
+  readonly silent: Unavailable
+  readonly load: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Policy.State>, Unavailable>
+  readonly save: (states: ReadonlyMap<string, Policy.State>, saveNumber: number) => Effect.Effect<void, unknown>
 }
 
 interface Bounds {
@@ -58,10 +59,10 @@ export const make = Effect.fnUntraced(function*(
 ) {
   const clock = yield* Clock.Clock
   const now = () => clock.monotonicTimeNanosUnsafe()
-  const unsaved = new Map<string, State>()
+  const unsaved = new Map<string, Policy.State>()
   /** Two generations of saved states. A state in `old` that is used returns to `young`. */
-  let young = new Map<string, State>()
-  let old = new Map<string, State>()
+  let young = new Map<string, Policy.State>()
+  let old = new Map<string, Policy.State>()
   let generationStart = now()
   let saves = 0
   const hasStates = yield* Latch.make()
@@ -73,12 +74,12 @@ export const make = Effect.fnUntraced(function*(
     generationStart = now()
     if (old.size === 0) hasStates.closeUnsafe()
   }
-  const keep = (key: string, state: State): void => {
+  const keep = (key: string, state: Policy.State): void => {
     young.set(key, state)
     hasStates.openUnsafe()
     if (young.size >= maxStates / 2 && now() - generationStart >= minGenerationNanos) beginGeneration()
   }
-  const find = (key: string): State | undefined => {
+  const find = (key: string): Policy.State | undefined => {
     const recent = unsaved.get(key) ?? young.get(key)
     if (recent !== undefined) return recent
     const aged = old.get(key)
@@ -93,7 +94,7 @@ export const make = Effect.fnUntraced(function*(
   yield* Effect.forkScoped(Effect.forever(endGenerations))
 
   // The write-behind buffer repeats failed writes. Its values of a running flush are not visible, hence `unsaved`.
-  const changes = yield* WriteBehind.make<string, State>({
+  const changes = yield* WriteBehind.make<string, Policy.State>({
     table: store.table,
     // If a flush takes at most 500 ms, a crash loses at most one second of counts: this interval plus a flush.
     interval: "500 millis",
@@ -108,7 +109,7 @@ export const make = Effect.fnUntraced(function*(
   })
 
   /** Adds a state that a statement has read, `undefined` for none. The statement began at a monotonic time. */
-  const addLoaded = (key: string, state: State | undefined, startedAt: bigint): void => {
+  const addLoaded = (key: string, state: Policy.State | undefined, startedAt: bigint): void => {
     if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? none)
   }
   const load = yield* Batcher.make({
@@ -116,6 +117,7 @@ export const make = Effect.fnUntraced(function*(
     concurrency: 1,
     size: maxKeysPerLoad,
     timeout: loadTimeout,
+    late: store.silent,
     run: (keys: ReadonlyArray<string>) =>
       Effect.suspend(() => {
         const startedAt = now()
@@ -125,11 +127,11 @@ export const make = Effect.fnUntraced(function*(
         })
       })
   })
-  const loadWhileAbsent = (key: string, loads: number): Effect.Effect<State, ServiceUnavailable> =>
+  const loadWhileAbsent = (key: string, loads: number): Effect.Effect<Policy.State, Unavailable> =>
     Effect.suspend(() => {
       const state = find(key)
       if (state !== undefined) return Effect.succeed(state)
-      if (loads === 0) return Effect.fail(databaseSilent)
+      if (loads === 0) return Effect.fail(store.silent)
       return Effect.andThen(load(key), loadWhileAbsent(key, loads - 1))
     })
 
@@ -139,11 +141,55 @@ export const make = Effect.fnUntraced(function*(
     load: (key: string) => loadWhileAbsent(key, maxLoads),
     addLoaded,
     /** Why the state of a key must not change now. */
-    whyUnchangeable: (key: string): ServiceUnavailable | undefined =>
+    whyUnchangeable: (key: string): Unavailable | undefined =>
       unsaved.size >= maxUnsaved && !unsaved.has(key) ? cannotSave : undefined,
-    change(key: string, state: State): void {
+    change(key: string, state: Policy.State): void {
       unsaved.set(key, state)
       changes.add(key, state)
     }
   }
 })
+
+interface CallerStates {
+  /** Returns `undefined` if the caller's state must be loaded. */
+  find(caller: Caller): Policy.State | undefined
+  load(caller: Caller): Effect.Effect<unknown, Unavailable>
+  set(caller: Caller, state: Policy.State, before: Policy.State): void
+  /** Fails if the state of this caller must not change now. */
+  readonly checkChange?: (caller: Caller) => Unavailable | undefined
+}
+
+/** Decides on states that may have to be loaded first. No call uses `Effect.gen`: each request passes `charge`. */
+export const makeLimiter = (
+  { checkChange = () => undefined, find, load, set }: CallerStates,
+  clock: Clock.Clock
+): RateLimiter["Service"] => {
+  const now = () => clock.currentTimeMillisUnsafe()
+  /** Applies `use` to the caller's state, without a step between the load and the use. */
+  const withState = <A>(
+    caller: Caller,
+    use: (state: Policy.State) => Effect.Effect<A, Unavailable>
+  ): Effect.Effect<A, Unavailable> =>
+    Effect.suspend(() => {
+      const state = find(caller)
+      return state === undefined ? Effect.andThen(load(caller), withState(caller, use)) : use(state)
+    })
+  const change = <A>(caller: Caller, decide: (state: Policy.State) => readonly [result: A, next: Policy.State]) =>
+    withState(caller, (state) => {
+      const failure = checkChange(caller)
+      if (failure !== undefined) return Effect.fail(failure)
+      const [result, next] = decide(state)
+      set(caller, next, state)
+      return Effect.succeed(result)
+    })
+  return {
+    charge: (caller, limits) =>
+      change(caller, (state) => {
+        const { decision, next } = Policy.decide(state, limits, now(), isKey(caller))
+        return [decision, next]
+      }),
+    peek: (caller, limits) => withState(caller, (state) => Effect.succeed(Policy.peek(state, limits, now()))),
+    unban: (caller) => change(caller, (state) => [undefined, Policy.unban(state, now())]),
+    counting: Effect.succeed("own")
+  }
+}

@@ -119,11 +119,6 @@ export const endOf = ({ ban, day, minute, rejections }: State): number => {
   return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)
 }
 
-export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
-  const isTie = minute.remaining === day.remaining
-  return (isTie ? minute.resetAt > day.resetAt : minute.remaining < day.remaining) ? minute : day
-}
-
 const isBanned = (state: State, now: number): state is State & { readonly ban: Ban } =>
   state.ban !== undefined && now < state.ban.until
 

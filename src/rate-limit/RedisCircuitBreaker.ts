@@ -8,10 +8,8 @@
  * - What a callback or the client throws fails that command alone, and is logged.
  * - When the scope closes, commands in flight fail. From then on, nothing is sent.
  */
-import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
+import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
-import { describeChain } from "../observability/ErrorChain.ts"
-import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, type RedisOptions, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
@@ -21,17 +19,17 @@ const ticksPerTimeout = 10
 const probeInterval = "250 millis"
 /** Probes wait longer than `socketTimeout` (`RedisClient.ts`), so a dead connection is closed before the next probe. */
 const extraProbeTimeout = Duration.seconds(5)
-const probeCaller: Caller = "key:probe"
 
-const durations = histogramOfSeconds(
-  "rate_limit_redis_duration",
-  "Duration of round trips to Redis, including those that timed out.",
-  [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-)
-const fallback = gauge(
-  "rate_limit_fallback",
-  "1 while a Redis server does not respond and this process counts requests on its own, else 0."
-)
+const makeMetrics = (prefix: string) => ({
+  durations: Metric.histogram(`${prefix}rate_limit_redis_duration_seconds`, {
+    description: "Duration of round trips to Redis, including those that timed out.",
+    attributes: { unit: "s" },
+    boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+  }),
+  fallback: Metric.gauge(`${prefix}rate_limit_fallback`, {
+    description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
+  })
+})
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
@@ -48,10 +46,11 @@ interface InFlight {
   readonly onFailure: () => void
 }
 
-export type BreakerOptions = Pick<RedisOptions, "timeout" | "urlName">
+export type BreakerOptions = Pick<RedisOptions, "logDown" | "metricPrefix" | "timeout">
 
-export const make = Effect.fnUntraced(function*({ timeout, urlName }: BreakerOptions) {
+export const make = Effect.fnUntraced(function*({ logDown, metricPrefix, timeout }: BreakerOptions) {
   const client = yield* RedisClient
+  const { durations, fallback } = makeMetrics(metricPrefix)
   const context = yield* Effect.context()
   const fork = yield* FiberSet.makeRuntime()
   const clock = yield* Clock.Clock
@@ -71,10 +70,7 @@ export const make = Effect.fnUntraced(function*({ timeout, urlName }: BreakerOpt
       if (isReported) return Effect.void
       isReported = true
       const isVague = cause instanceof Error && /offline|closed|in time/i.test(cause.message)
-      const reason = describeChain(isVague ? lastClientError ?? cause : cause)
-      return Effect.logWarning(
-        `${urlName}: ${server} cannot be used (${reason}). This process counts requests on its own.`
-      )
+      return logDown(server, isVague ? lastClientError ?? cause : cause)
     })
   const setUp = (server: string) =>
     Effect.suspend(() => {
@@ -149,7 +145,7 @@ export const make = Effect.fnUntraced(function*({ timeout, urlName }: BreakerOpt
   const connected = client.connect.pipe(
     Effect.tapError(({ cause }) => reportDown(unnamedServer, cause)),
     Effect.retry(Schedule.spaced(probeInterval)),
-    Effect.andThen(recover(unnamedServer, probeCaller))
+    Effect.andThen(recover(unnamedServer, "key:probe"))
   )
   const first = yield* Effect.forkScoped(connected)
   yield* Effect.addFinalizer(() =>
@@ -162,13 +158,8 @@ export const make = Effect.fnUntraced(function*({ timeout, urlName }: BreakerOpt
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
-  const run = (caller: Caller, command: Command): Promise<Reply> => {
-    try {
-      return client.run(caller, command)
-    } catch (error) {
-      return Promise.reject(error)
-    }
-  }
+  /** Rejects if the client throws. */
+  const run = async (caller: Caller, command: Command): Promise<Reply> => client.run(caller, command)
 
   return {
     attempt,

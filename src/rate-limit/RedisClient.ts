@@ -24,10 +24,12 @@ export interface RedisOptions {
   readonly url: Servers
   /** How long a request waits for a reply. Then the process counts on its own until Redis replies again. */
   readonly timeout: Duration.Duration
-  /** The name of the setting `url`, for the log. */
-  readonly urlName: string
+  /** Logs that a server cannot be used, once in an outage. */
+  readonly logDown: (server: string, cause: unknown) => Effect.Effect<void>
   /** The beginning of the names of Redis keys. */
   readonly prefix: string
+  /** The beginning of the names of metrics. */
+  readonly metricPrefix: string
 }
 
 /** Placeholder name for the only master (single server or Sentinel), or for a cluster master that is not known yet. */
@@ -41,7 +43,7 @@ export class RedisClient extends Context.Service<RedisClient, {
   run(caller: Caller, command: Command): Promise<Reply>
   serverOf(caller: Caller): string
 }>()("petstore/RedisClient") {
-  static readonly layer = ({ prefix, timeout, url }: Omit<RedisOptions, "urlName">) =>
+  static readonly layer = ({ prefix, timeout, url }: RedisOptions) =>
     Layer.effect(
       RedisClient,
       Effect.gen(function*() {
@@ -112,7 +114,7 @@ const open = (url: Servers, timeoutMs: number) => {
     const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
       client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
     client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))
-    const serverOf = (key: string) => client.slots[slotOf(key)]?.master.address ?? unnamedServer
+    const serverOf = (key: string) => client.slots[calculateSlot.default(key)]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
   }
   const [address] = url.addresses
@@ -121,5 +123,3 @@ const open = (url: Servers, timeoutMs: number) => {
   const client = createClient({ ...shared, ...options, socket, database: url.database })
   return { client, errors: ["error"], serverOf: () => unnamedServer }
 }
-
-export const slotOf = (key: string): number => calculateSlot.default(key)

@@ -8,8 +8,7 @@
  * - Counts in memory go on from the reply to the newest command, also if the reply to an older one comes later.
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
-import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
-import { counter, startAtZero } from "../observability/MetricConstructors.ts"
+import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
@@ -20,8 +19,6 @@ const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
-
-const localDecisions = counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
 
 interface Call {
   readonly verb: "charge" | "peek"
@@ -46,7 +43,12 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
   const callers = yield* makeStates({ maxKeys })
-  yield* startAtZero([localDecisions])
+  const localDecisions = Metric.counter(`${options.metricPrefix}rate_limit_fallback_decisions_total`, {
+    description: "Rate limit decisions made without Redis.",
+    incremental: true
+  })
+  // Prometheus' `increase` misses the first event of a counter that appears with the value 1.
+  yield* Metric.update(localDecisions, 0)
   const requests = yield* RedisCircuitBreaker.make(options)
 
   let lastNumber = 0

@@ -1,16 +1,14 @@
 /** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
-import { Clock, Duration, Effect, Layer, Random, Result, Schema } from "effect"
+import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import type { OutageErrors } from "../database/Deadline.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
-import { histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import * as KeyStates from "./KeyStates.ts"
 import * as Policy from "./Policy.ts"
-import { type Caller, isKey, make, makeStates, RateLimiter } from "./RateLimiter.ts"
+import { type Caller, isKey, makeStates, RateLimiter, type Unavailable } from "./RateLimiter.ts"
 import { type StateLookup, StateLookups } from "./StateLookups.ts"
-
-const writes = histogramOfSeconds("rate_limit_write_duration", "Duration of writes of request counts to the database.")
 
 const StateText = Schema.fromJsonString(Policy.State)
 const Row = Schema.Struct({ keyId: Schema.String, state: StateText })
@@ -19,7 +17,14 @@ const decodeState = Schema.decodeUnknownResult(StateText)
 const prefix = "key:"
 const callerOf = (keyId: string): Caller => `${prefix}${keyId}`
 
-const makeLimiter = Effect.gen(function*() {
+interface Options {
+  /** The failures of calls for keys during an outage of the database. */
+  readonly errors: OutageErrors<Unavailable>
+  /** The durations of writes, in seconds. */
+  readonly writeDurations: Metric.Histogram<number>
+}
+
+const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   const sql = yield* SqlClient.SqlClient
   // A start is a new process, which continues the last saved state of another one.
   const process = sql`${String(yield* Random.nextInt)}::text::bigint`
@@ -27,6 +32,7 @@ const makeLimiter = Effect.gen(function*() {
 
   const keyStates = yield* KeyStates.make({
     table: "key_limits",
+    silent: errors.silent,
     load: (callers) => {
       const keyIds = JSON.stringify(callers.map((caller) => caller.slice(prefix.length)))
       const rows = sql`
@@ -35,7 +41,7 @@ const makeLimiter = Effect.gen(function*() {
         ORDER BY key_id, ${ownElseLastSaved}`
       return Rows.decode("key_limits", Row, rows).pipe(
         Effect.map((found) => new Map(found.map(({ keyId, state }) => [callerOf(keyId), state]))),
-        Outage.toServiceUnavailable
+        Outage.failWith(errors)
       )
     },
     // A process writes only its own rows, and `seq` ascends. So a statement that commits late restores no older state.
@@ -52,7 +58,7 @@ const makeLimiter = Effect.gen(function*() {
         ON CONFLICT (key_id, process) DO UPDATE SET
           seq = excluded.seq, saved_at = excluded.saved_at, ends_at = excluded.ends_at, state = excluded.state
         WHERE key_limits.seq < excluded.seq
-      `.pipe(Effect.asVoid, Effect.trackDuration(writes, Duration.toSeconds))
+      `.pipe(Effect.asVoid, Effect.trackDuration(writeDurations, Duration.toSeconds))
     }
   })
   yield* Expiry.deleteExpired({ table: "key_limits", key: ["key_id", "process"], column: "ends_at" })
@@ -60,7 +66,7 @@ const makeLimiter = Effect.gen(function*() {
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
   const addresses = yield* makeStates({ maxKeys: 0 })
-  const limiter = make({
+  const limiter = KeyStates.makeLimiter({
     find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
     load: keyStates.load,
     checkChange: (caller) => isKey(caller) ? keyStates.whyUnchangeable(caller) : undefined,
@@ -89,4 +95,4 @@ const makeLimiter = Effect.gen(function*() {
   return limiter
 })
 
-export const layer = Layer.effect(RateLimiter, makeLimiter)
+export const layer = (options: Options) => Layer.effect(RateLimiter, makeLimiter(options))

@@ -2,6 +2,8 @@
 import { assert } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { type Collection, makeMemory, MemoryClaims } from "../../src/collection/Collection.ts"
 import * as SqlCollection from "../../src/collection/SqlCollection.ts"
 import { makeCodec, optional, type Table, text } from "../../src/collection/Table.ts"
@@ -15,15 +17,18 @@ interface NewCategory {
   readonly description?: string
 }
 
-const table: Table<NewCategory, never, "reused"> = {
+const table: Table<NewCategory, never, "reused", ServiceUnavailable> = {
   name: "categories",
   columns: { name: text("name"), description: optional(text("description")) },
   filters: [],
   keyReused: "reused",
+  errors: databaseErrors,
   maxCached: 1_000
 }
 
-class Categories extends Context.Service<Categories, Collection<NewCategory, never, "reused">>()("test/Categories") {
+class Categories
+  extends Context.Service<Categories, Collection<NewCategory, never, "reused", ServiceUnavailable>>()("test/Categories")
+{
   static readonly layerMemory = Layer.effect(Categories, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))
 }
 

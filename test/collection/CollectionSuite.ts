@@ -19,11 +19,12 @@ export const describeCollection = <
   Id,
   New extends { readonly name: string },
   Reused,
+  Unavailable,
   E
 >(
   stores: ReadonlyArray<Store<Id | SqlClient.SqlClient, E>>,
-  service: Effect.Effect<Collection<New, never, Reused>, never, Id>,
-  table: Pick<Table<New, never, Reused>, "name" | "keyReused">,
+  service: Effect.Effect<Collection<New, never, Reused, Unavailable>, never, Id>,
+  table: Pick<Table<New, never, Reused, Unavailable>, "name" | "keyReused">,
   withName: (name: string) => New
 ) =>
   describeOnEach(stores, `The collection ${table.name}`, (it, store) => {

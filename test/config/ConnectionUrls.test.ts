@@ -1,7 +1,8 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Redacted, Result } from "effect"
 import { getCACertificates } from "node:tls"
-import { type DatabaseUrl, parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
+import { type DatabaseUrl, parseDatabaseUrl } from "../../src/config/ConnectionUrls.ts"
+import { parseRedisUrl, type RedisUrl } from "../../src/config/RedisUrl.ts"
 
 /** Returns what is wrong with a URL. */
 const problem = (text: string): string => {

@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Exit, Fiber, Latch, Logger, Option, Scheduler, Scope, type Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import * as Batcher from "../../src/database/Batcher.ts"
-import { databaseSilent } from "../../src/database/Deadline.ts"
 
 type Options = Readonly<Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>>
 
@@ -19,6 +19,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   const testScope = yield* Effect.scope
   const call = yield* Batcher.make({
     name: "double",
+    late: databaseErrors.silent,
     concurrency,
     size,
     run: Effect.fnUntraced(function*(items: ReadonlyArray<number>) {
@@ -36,7 +37,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   return { call, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
 })
 
-const unavailable = Exit.fail(databaseSilent)
+const unavailable = Exit.fail(databaseErrors.silent)
 
 /** How the calls have ended so far. */
 const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
@@ -49,7 +50,7 @@ describe("A call", () => {
         if (items.includes(0)) throw new Error("broken")
         return Effect.succeed(new Map(items.map((item) => [item, 1 / item])))
       }
-      const invert = yield* Batcher.make({ name: "invert", concurrency: 1, size: 10, run })
+      const invert = yield* Batcher.make({ name: "invert", late: databaseErrors.silent, concurrency: 1, size: 10, run })
       const exits = yield* Effect.replicateEffect(Effect.exit(invert(0)), 2, { concurrency: 2 })
       for (const exit of exits) assert.match(String(exit), /broken/)
       assert.strictEqual(yield* invert(2), 0.5)
@@ -219,13 +220,14 @@ const assertLaws = Effect.fnUntraced(
     }
     const options = {
       name: "laws",
+      late: databaseErrors.silent,
       concurrency,
       size,
       run,
       canSplit: (cause: unknown) => String(cause).includes("rejected"),
       ...joins && { mayJoin: (startedAt: bigint) => clock.monotonicTimeNanosUnsafe() - startedAt < lease * 1_000_000 }
     }
-    const call = yield* Batcher.make<number, string, string>(options).pipe(
+    const call = yield* Batcher.make(options).pipe(
       Effect.provideService(Scope.Scope, scope),
       Effect.provideService(Scheduler.MaxOpsBeforeYield, maxOps)
     )

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Context, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Certificates from "../support/Certificates.ts"
@@ -101,7 +102,7 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         yield* Effect.sleep("8 seconds")
         proxy.muteOpen()
         const startedAt = performance.now()
-        const withinDeadline = yield* Outage.makeDeadline()
+        const withinDeadline = yield* Outage.makeDeadline(databaseErrors)
         const call = Effect.exit(withinDeadline(sql`SELECT 1`))
         const served = Effect.repeat(call, { until: Exit.isSuccess })
         yield* Effect.replicateEffect(served, calls, { concurrency: calls })

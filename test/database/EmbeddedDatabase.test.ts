@@ -1,6 +1,6 @@
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { statSync } from "node:fs"
@@ -15,16 +15,15 @@ const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(
 
 it.effect("Only its owner can read a new DATA_DIR", () =>
   Effect.gen(function*() {
-    const DATA_DIR = join(yield* temporaryDirectory, "data")
-    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATA_DIR }))
-    yield* Effect.provide(DataDirectory.dataDirectory, [config, NodeFileSystem.layer])
-    assert.strictEqual(modeOf(DATA_DIR), "700")
+    const directory = join(yield* temporaryDirectory, "data")
+    yield* Effect.provide(DataDirectory.createDirectory(directory, "DATA_DIR"), NodeFileSystem.layer)
+    assert.strictEqual(modeOf(directory), "700")
   }))
 
 it.effect("Only their owner can read the files of the embedded database, which is vacuumed every ten minutes", () =>
   Effect.gen(function*() {
     const directory = yield* dataDirectory
-    const sql = Context.get(yield* Layer.build(EmbeddedDatabase.layer(directory)), SqlClient.SqlClient)
+    const sql = Context.get(yield* Layer.build(EmbeddedDatabase.layer(directory, "DATA_DIR")), SqlClient.SqlClient)
     assert.deepStrictEqual(["pgdata", "lock"].map((name) => modeOf(join(directory, name))), ["700", "600"])
     const vacuums = Effect.map(
       sql<{ readonly count: bigint }>`SELECT vacuum_count AS count FROM pg_stat_user_tables WHERE relname = 'pets'`,

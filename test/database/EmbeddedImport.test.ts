@@ -100,7 +100,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("petstore import", 
     Effect.gen(function*() {
       const [empty, url] = [yield* temporaryDirectory, yield* temporaryDatabaseUrl]
       const used = yield* dataDirectory
-      yield* DirectoryLock.acquire(used)
+      yield* DirectoryLock.acquire(used, "DATA_DIR")
       const failures: ReadonlyArray<readonly [directory: string, url: string, error: string, code?: number]> = [
         [used, "", "DATABASE_URL: set it to the URL of an empty PostgreSQL database."],
         [empty, url, `DATA_DIR: "${empty}" has no embedded database.`],

@@ -4,7 +4,10 @@ import { Clock, ConfigProvider, Context, Effect, Layer, Redacted } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
+import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
+import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import { clientOn, databases, describeOnEach, noDatabase, random, sqlApiKeys } from "../support/Databases.ts"
@@ -15,7 +18,7 @@ it.effect("A deletion of expired rows that fails is counted by its task", () =>
     yield* Expiry.deleteExpired({ table: "none", key: ["id"], column: "at" })
     const series = `petstore_background_failures_total{task="delete_none"} 1\n`
     yield* untilTrue(Effect.map(PrometheusMetrics.format(), (text) => text.includes(series)), series)
-  }).pipe(Effect.provide(noDatabase)))
+  }).pipe(Effect.provide([noDatabase, Layer.succeed(MakeCountFailure, makeCountFailure)])))
 
 const day = 86_400
 
@@ -42,7 +45,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 ]
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-const services = Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
   Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))

@@ -5,7 +5,9 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { cpSync, renameSync, rmSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { databaseNames } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
 import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
@@ -35,7 +37,7 @@ it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlEr
     const lines: Array<string> = []
     const failure = Cause.isTimeoutError(reason) ? reason : new SqlError.SqlError({ reason })
     assert.strictEqual(SqlError.isSqlError(failure) && Outage.isTransientAtStart(failure), atStart)
-    const error = yield* Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
+    const error = yield* Outage.failWith(databaseErrors)(Effect.fail(failure)).pipe(
       Effect.catchDefect((defect) => Effect.fail({ defect })),
       Effect.flip,
       Effect.provide(Logger.layer([Logger.make(({ cause, logLevel, message }) => {
@@ -70,7 +72,9 @@ it.effect("A start fails if no server is available within half a minute, and log
 it.effect("A server in recovery is named, and not migrated", () =>
   Effect.gen(function*() {
     const standby = (() => Effect.succeed([{ isInRecovery: true }])) as unknown as SqlClient.SqlClient
-    const failure = yield* Effect.flip(Effect.provideService(Database.runMigrations, SqlClient.SqlClient, standby))
+    const failure = yield* Effect.flip(
+      Effect.provideService(Database.runMigrations(databaseNames), SqlClient.SqlClient, standby)
+    )
     assert.match(failure.message, /^The server is in recovery and accepts no writes\./)
   }))
 
@@ -91,7 +95,7 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
         renameSync(`${path}.old`, path)
         assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
         assert.deepStrictEqual(lost, [file])
-      }).pipe(Effect.provide(Layer.provide(EmbeddedDatabase.layer(directory), onLost)))
+      }).pipe(Effect.provide(Layer.provide(EmbeddedDatabase.layer(directory, "DATA_DIR"), onLost)))
     }),
   // The first data directory of a test run takes as long as a hook may.
   60_000
@@ -147,7 +151,7 @@ it.effect("Any failure is a 503 with one line, the defect that it was, or unchan
         ? new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause }) })
         : new Error("not of the database", { cause })
       let lines = 0
-      const exit = yield* Effect.exit(Outage.toServiceUnavailable(Effect.fail(failure))).pipe(
+      const exit = yield* Effect.exit(Outage.failWith(databaseErrors)(Effect.fail(failure))).pipe(
         Effect.provide(Logger.layer([Logger.make(() => void lines++)]))
       )
       const reason = Exit.isFailure(exit) ? exit.cause.reasons[0] : undefined

@@ -5,6 +5,7 @@ import * as fc from "fast-check"
 import { connect } from "node:net"
 import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
@@ -79,7 +80,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()`
       yield* Effect.ignore(openAll(sql, 2))
-      const failure = yield* Effect.flip(Outage.toServiceUnavailable(sql`INSERT INTO written VALUES (2)`))
+      const failure = yield* Effect.flip(Outage.failWith(databaseErrors)(sql`INSERT INTO written VALUES (2)`))
       assert.match(String(failure), /read-only/)
       assert.lengthOf(yield* sql`SELECT FROM written`, 1)
     }))
@@ -117,7 +118,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
             isReadOnly = each === "on"
             yield* setReadOnly(each)
           } else {
-            const exit = yield* Effect.exit(Outage.toServiceUnavailable(writes[each]))
+            const exit = yield* Effect.exit(Outage.failWith(databaseErrors)(writes[each]))
             if (Exit.isSuccess(exit)) stored++
             else assert.isTrue(isReadOnly, `${text}: ${String(exit.cause)}`)
           }
@@ -193,7 +194,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       assert.isAtLeast(statements, 5)
       for (let sent = 0; sent < statements; sent++) {
         proxy.cutAfter(sent)
-        const failure = yield* Effect.flip(Outage.toServiceUnavailable(transaction))
+        const failure = yield* Effect.flip(Outage.failWith(databaseErrors)(transaction))
         assert.instanceOf(failure, ServiceUnavailable, `cut at statement ${sent}`)
         // The next transaction opens a connection.
         yield* transaction
@@ -213,7 +214,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         yield* direct`SELECT pg_terminate_backend(${session?.pid ?? 0}, 1000)`
         yield* sql`SELECT 1`
       }))
-      assert.instanceOf(yield* Effect.flip(Outage.toServiceUnavailable(transaction)), ServiceUnavailable)
+      assert.instanceOf(yield* Effect.flip(Outage.failWith(databaseErrors)(transaction)), ServiceUnavailable)
       yield* sql`SELECT 1`
     }))
 
@@ -222,7 +223,9 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
     (maxConnections) =>
       Effect.gen(function*() {
         const { context, sql } = yield* makePool(maxConnections)
-        const withinDeadline = yield* Effect.provideService(makeDeadline, AdminShare, Context.get(context, AdminShare))
+        const withinDeadline = yield* makeDeadline(databaseErrors).pipe(
+          Effect.provideService(AdminShare, Context.get(context, AdminShare))
+        )
         const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(1.7)`)), 14, {
           concurrency: 14
         })

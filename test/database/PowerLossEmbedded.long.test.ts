@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Logger } from "effect"
+import { databaseOptions } from "../../src/config/RoomOptions.ts"
 import * as EmbeddedImport from "../../src/database/EmbeddedImport.ts"
 import { hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -38,7 +39,7 @@ it.live.skipIf(!hasServer)("An import after a power loss has the acknowledged pe
       const marks = PowerLoss.cut(changes, seed, DATA_DIR)
       const pets = marks.filter(({ kind }) => kind === "pet" || kind === "replayable")
       assert.isNotEmpty(pets)
-      yield* Effect.scoped(EmbeddedImport.run).pipe(
+      yield* Effect.flatMap(databaseOptions, EmbeddedImport.run).pipe(
         Effect.provideService(
           ConfigProvider.ConfigProvider,
           ConfigProvider.fromUnknown({ DATA_DIR, DATABASE_URL })

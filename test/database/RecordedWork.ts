@@ -3,6 +3,8 @@ import { NodeFileSystem } from "@effect/platform-node"
 import { ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { databaseOptions } from "../../src/config/RoomOptions.ts"
+import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
@@ -14,8 +16,8 @@ import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
-  Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer).pipe(
-    Layer.provideMerge(Database.layer),
+  Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
+    Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),
     Layer.provide(NodeFileSystem.layer),

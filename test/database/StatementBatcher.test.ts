@@ -5,6 +5,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import * as StatementBatcher from "../../src/database/StatementBatcher.ts"
 
 const sqlError = (code: string) =>
@@ -54,7 +55,11 @@ const assertLaws = Effect.fnUntraced(function*({ calls, isWrite, outage: lost, s
         : Effect.fail(sqlError(code))
     })
   const make = isWrite ? StatementBatcher.write : StatementBatcher.read
-  const batched = yield* Effect.provideService(make({ name: "laws", size, run }), SqlClient.SqlClient, sql)
+  const batched = yield* Effect.provideService(
+    make({ name: "laws", size, errors: databaseErrors, run }),
+    SqlClient.SqlClient,
+    sql
+  )
   const call = (item: typeof calls[number]) =>
     Effect.exit(item.isInTransaction ? sql.withTransaction(batched(item)) : batched(item))
   const exits = yield* Effect.forEach(calls, call, { concurrency: "unbounded" })

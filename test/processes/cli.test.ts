@@ -5,8 +5,9 @@ import { once } from "node:events"
 import { writeFileSync } from "node:fs"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
+import { cli } from "../support/CommandRun.ts"
 import { dataDirectory } from "../support/Databases.ts"
-import { cli, compileCache, runProgram, send, serve, start, until, untilTrue } from "../support/Process.ts"
+import { compileCache, runProgram, send, serve, start, until, untilTrue } from "../support/Process.ts"
 
 /** The service beside which all tests run, and ways to run `petstore keys`, which finds the token in its `DATA_DIR`. */
 const startService = Effect.gen(function*() {

@@ -44,7 +44,7 @@ it.live.each<readonly [title: string, operation: string, reason: string]>([
       assert.strictEqual(code, 1)
       assert.include(stderr, reason)
       rmSync(DISK_FAULT_FILE)
-      yield* Load.assertStored(load.outcomes, EmbeddedDatabase.layer(DATA_DIR))
+      yield* Load.assertStored(load.outcomes, EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
     })
 )
 
@@ -71,5 +71,5 @@ it.live.skipIf(process.getuid?.() !== 0)(title, () =>
     const fatal = service.stderr().split("\n").find((line) => line.includes(`"level":"FATAL"`))
     for (const text of [DATA_DIR, "ENOSPC, the disk is full"]) assert.include(fatal, text)
     rmSync(file)
-    yield* Load.assertStored([...before, ...meanwhile], EmbeddedDatabase.layer(DATA_DIR))
+    yield* Load.assertStored([...before, ...meanwhile], EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
   }))

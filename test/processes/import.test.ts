@@ -3,9 +3,10 @@ import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { randomInt } from "node:crypto"
 import { once } from "node:events"
+import { cli } from "../support/CommandRun.ts"
 import { dataDirectory, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { cli, issue, runProgram, send, start, stop } from "../support/Process.ts"
+import { issue, runProgram, send, start, stop } from "../support/Process.ts"
 
 /** Runs `petstore import`. Sends SIGKILL once `kill` holds for its output. Returns its exit code and its output. */
 const runImport = Effect.fnUntraced(function*(env: NodeJS.ProcessEnv, kill: (output: string) => boolean = () => false) {

@@ -85,7 +85,7 @@ describe("The service on the embedded database", () => {
       assert.lengthOf(fatal, 1, first.stderr())
       assert.include(fatal[0], "Never delete or replace a file in it")
       yield* stop(second, "SIGKILL")
-      yield* Load.assertStored([...load.outcomes, ...later], EmbeddedDatabase.layer(DATA_DIR))
+      yield* Load.assertStored([...load.outcomes, ...later], EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
     }))
 
   const kills = Number(process.env.KILLS ?? 2)
@@ -103,7 +103,7 @@ describe("The service on the embedded database", () => {
         return load.outcomes
       })
       const outcomes = yield* Effect.replicateEffect(Effect.scoped(killUnderLoad), kills)
-      yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR))
+      yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
     }), 60_000 + kills * 20_000)
 
   it.live("logs each request once, without its secret, up to the last before a shutdown", () =>

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { dayWindow, decide, minuteWindow, mostRestrictive, type State, unban } from "../../src/rate-limit/Policy.ts"
+import { mostRestrictive } from "../../src/rate-limit/LimitHeaders.ts"
+import { dayWindow, decide, minuteWindow, type State, unban } from "../../src/rate-limit/Policy.ts"
 
 describe("Policy", () => {
   it("shows the window with fewer requests remaining, or the later reset, if the same number remains", () => {

@@ -14,7 +14,7 @@ import { clientOf } from "./Limiters.ts"
 
 /** The default of `REDIS_TIMEOUT_MS`. */
 const timeoutMs = 250
-const options = { timeout: Duration.millis(timeoutMs), urlName: "REDIS_URL" }
+const options = { timeout: Duration.millis(timeoutMs), metricPrefix: "petstore_", logDown: () => Effect.void }
 const stepMs = 5
 
 const kinds = ["reply", "reply", "reply", "closed", "OOM", "ERR", "throws", "never"] as const

@@ -1,7 +1,7 @@
 import { assert, describe, it, layer } from "@effect/vitest"
+import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
 import { Context, Duration, Effect, Layer } from "effect"
 import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
-import { slotOf } from "../../src/rate-limit/RedisClient.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
@@ -293,7 +293,7 @@ it.live.skipIf(!Redis.isInstalled)(oneSentinelTitle, () =>
 
 const Cluster = Context.Service<Effect.Success<typeof runCluster>>("test/rate-limit/Cluster")
 
-const slotOfCaller = (caller: Caller) => slotOf(`petstore:limits:${caller}`)
+const slotOfCaller = (caller: Caller) => calculateSlot.default(`petstore:limits:${caller}`)
 
 /** So many callers of each master that a cluster starts with. */
 const callersOfMasters = (name: string, perMaster: number) => {

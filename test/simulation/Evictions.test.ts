@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from "node:util"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
-import { type Caller, make } from "../../src/rate-limit/RateLimiter.ts"
+import { type Caller, type Unavailable } from "../../src/rate-limit/RateLimiter.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
 interface Row {
@@ -61,13 +61,14 @@ const simulate = async (seed: number) => {
       }))
     const states = yield* KeyStates.make({
       table: "key_limits",
+      silent: new ServiceUnavailable(),
       load: (keys) => send(process, () => read(keys)),
       save: (changed, number) =>
         send(process, () => {
           for (const [caller, state] of changed) upsert(caller, { process, number, savedAt: world.now, state })
         })
     }, { maxStates: 4 })
-    const limiter = make({
+    const limiter = KeyStates.makeLimiter({
       find: states.find,
       load: states.load,
       checkChange: states.whyUnchangeable,
@@ -83,7 +84,7 @@ const simulate = async (seed: number) => {
     /** A call, and the same call on the reference. `decide` runs when the limiter decides. */
     const call = <A>(
       caller: Caller,
-      effect: Effect.Effect<A, ServiceUnavailable>,
+      effect: Effect.Effect<A, Unavailable>,
       decide: (state: Policy.State, result: A, now: number) => Policy.State
     ) =>
       Effect.map(effect, (result) => {

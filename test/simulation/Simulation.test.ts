@@ -26,6 +26,7 @@ import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as Inserts from "../../src/collection/Inserts.ts"
+import { toServiceUnavailable } from "../../src/http/RateLimit.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import type { Decision } from "../../src/rate-limit/Policy.ts"
@@ -85,7 +86,11 @@ const simulate = async (seed: number) => {
   }
   const start = Effect.fnUntraced(function*(process: Process) {
     const limiters = Layer.fresh(
-      RedisRateLimiter.layerWithoutClient({ timeout: Duration.millis(redisWait), urlName: "REDIS_URL" })
+      RedisRateLimiter.layerWithoutClient({
+        timeout: Duration.millis(redisWait),
+        metricPrefix: "petstore_",
+        logDown: () => Effect.void
+      })
     )
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
     const store = {
@@ -135,7 +140,7 @@ const simulate = async (seed: number) => {
     Effect.gen(function*() {
       const verified = verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
       const key = yield* Effect.catchTag(verified, "KeyRejected", () => Effect.fail(new InvalidApiKey()))
-      yield* limiter.charge(`key:${key.id}`, key.limits)
+      yield* Effect.mapError(limiter.charge(`key:${key.id}`, key.limits), toServiceUnavailable)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }
       const { item: pet } = yield* create({ name, categoryId: 1n }, claim)

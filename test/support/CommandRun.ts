@@ -2,8 +2,12 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Console, Effect, Layer, Sink, Stdio, Stream } from "effect"
 import { Command, TerminalCapabilities } from "effect/cli"
+import { fileURLToPath } from "node:url"
 import { describeFailure, exitCodeOf, layerErrorPresenter } from "../../src/command/CommandFailure.ts"
 import { command } from "../../src/command/PetstoreCommand.ts"
+
+/** The program, for a process of its own. */
+export const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 
 /** The variables that the command reads. It reads no others. */
 export type Environment = Readonly<Record<string, string>>

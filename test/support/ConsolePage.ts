@@ -1,18 +1,14 @@
 /** A running service, its console in Chromium, and an operator who uses it. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { type Browser, chromium, type Page } from "playwright-core"
+import type { Page } from "playwright-core"
+import { launch } from "./Browser.ts"
 import { dataDirectory } from "./Databases.ts"
 import { adminToken, type Running, send, sendAdmin, serve, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 
 /** The tokens of the operator alice, and of the operator board, who can only read. */
 export const tokens = { alice: "a".repeat(32), board: "b".repeat(32) } as const
-
-export const launch = Effect.acquireRelease(
-  Effect.promise(() => chromium.launch({ executablePath: browser ?? "" })),
-  (running: Browser) => Effect.promise(() => running.close())
-)
 
 /** One service and one browser for all tests, and the address of a page of another origin, which embeds the console. */
 const startConsole = Effect.gen(function*() {

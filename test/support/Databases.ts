@@ -11,11 +11,14 @@ import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
+import { databaseNames, databaseOptions } from "../../src/config/RoomOptions.ts"
+import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Database from "../../src/database/Database.ts"
-import { databaseSilent } from "../../src/database/Deadline.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
+import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { temporaryDirectory } from "./Temporary.ts"
@@ -43,7 +46,7 @@ if (isMainThread) new Worker(watchEventLoop, { eval: true, workerData: turns }).
 /** The database of a service with this `DATABASE_URL` and other settings. */
 export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<string, string>> = {}) => {
   const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ ...settings, DATABASE_URL }))
-  return Layer.provide(Database.layer, [config, NodeFileSystem.layer])
+  return Layer.provide(Layer.unwrap(Effect.map(databaseOptions, Database.layer)), [config, NodeFileSystem.layer])
 }
 
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
@@ -56,7 +59,11 @@ export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
     if (!existsSync(template)) {
       const own = `${template}-${randomUUID()}`
       mkdirSync(own)
-      yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(own)))))
+      yield* Effect.scoped(
+        Layer.build(
+          Layer.fresh(Layer.provide(Database.migrate(databaseNames), EmbeddedDatabase.layer(own, "DATA_DIR")))
+        )
+      )
       // Another worker may have made the template meanwhile.
       if (!existsSync(template)) renameSync(own, template)
     }
@@ -65,11 +72,14 @@ export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
 
 /** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
 const liveClock = Layer.succeed(Clock.Clock, Clock.Clock.defaultValue())
-const pglite = Layer.provide(Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)), liveClock)
+const pglite = Layer.provide(
+  Layer.unwrap(Effect.map(dataDirectory, (directory) => EmbeddedDatabase.layer(directory, "DATA_DIR"))),
+  liveClock
+)
 
 /** Runs statements on the embedded database in a directory. */
 export const queryIn = (directory: string) => <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
-  Effect.scoped(Effect.provide(Effect.flatMap(SqlClient.SqlClient, use), EmbeddedDatabase.layer(directory)))
+  Effect.scoped(Effect.provide(Effect.flatMap(SqlClient.SqlClient, use), EmbeddedDatabase.layer(directory, "DATA_DIR")))
 
 /** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
 export const temporaryDatabaseUrl = Effect.gen(function*() {
@@ -90,10 +100,20 @@ const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 
-/** The databases that a suite runs on. Each layer creates one, with the schema. */
+const counted = Layer.succeed(MakeCountFailure, makeCountFailure)
+
+/** The databases that a suite runs on. Each layer creates one, with the schema. Failures in the background count. */
 export const databases = [
-  { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
-  { name: "PostgreSQL", skip: !hasServer, layer: Database.migrate.pipe(Layer.provideMerge(postgres)) }
+  {
+    name: "PGlite",
+    skip: false,
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(pglite, counted)))
+  },
+  {
+    name: "PostgreSQL",
+    skip: !hasServer,
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(postgres, counted)))
+  }
 ]
 
 export const random = NodeCrypto.layerSecureRandom
@@ -107,7 +127,7 @@ export const noDatabase = withoutServer(Effect.die("no database"))
 /** A database that never responds. */
 export const silentDatabase = withoutServer(Effect.never)
 
-const silent = Layer.succeed(Readiness, Effect.fail(databaseSilent))
+const silent = Layer.succeed(Readiness, Effect.fail(databaseErrors.silent))
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(
   Layer.provideMerge(random)
 )
@@ -123,7 +143,7 @@ export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, Readiness.layer).pipe(
+    layer: Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, Readiness.layer(databaseErrors)).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))

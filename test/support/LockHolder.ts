@@ -13,7 +13,7 @@ const perform = async (action: string): Promise<string> => {
     scope = Scope.makeUnsafe()
     return "released"
   }
-  const acquired = Effect.provideService(DirectoryLock.acquire(process.argv[2] ?? ""), Scope.Scope, scope)
+  const acquired = Effect.provideService(DirectoryLock.acquire(process.argv[2] ?? "", "DATA_DIR"), Scope.Scope, scope)
   const result = await Effect.runPromise(Effect.match(acquired, {
     onFailure: ({ _tag }) => _tag,
     onSuccess: (check) => {

@@ -7,7 +7,6 @@ import { type AddressInfo, connect } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
 
-export const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
 /** The setting with which `npm start` keeps compiled code. A start with it takes a third of the time. */

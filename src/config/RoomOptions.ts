@@ -1,0 +1,46 @@
+/** Turns settings into the options of the rooms, which know no settings, errors of HTTP or name of the service. */
+import { Config, Option } from "effect"
+import * as Brand from "../api/Brand.ts"
+import { databaseErrors } from "../api/DatabaseErrors.ts"
+import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
+import { commandPrefix, Settings } from "./Settings.ts"
+
+const server = Config.map(Config.option(Settings.databaseUrl.config), Option.getOrUndefined)
+
+export const isEmbedded = Config.map(server, (found) => found === undefined)
+
+export const databaseNames = {
+  server: Settings.databaseUrl.name,
+  directory: Settings.dataDir.name,
+  migrates: Settings.migrate.name,
+  migrateCommand: `${commandPrefix} migrate`,
+  importCommand: `${commandPrefix} import`,
+  migrationsTable: `${Brand.name}_migrations`
+}
+
+/** For `database/Database.ts`. */
+export const databaseOptions = Config.all({
+  server,
+  directory: Settings.dataDir.config,
+  maxConnections: Settings.databaseMaxConnections.config,
+  migrates: Config.map(Settings.migrate.config, (word) => word === "on")
+}).pipe(
+  Config.map((options) => ({
+    ...options,
+    firstTables: [Brand.collection, "api_keys"],
+    names: databaseNames,
+    metrics: {
+      connections: gauge("database_connections", "Open connections to the database."),
+      maxConnections: gauge("database_max_connections", `${Settings.databaseMaxConnections.name}.`)
+    }
+  }))
+)
+
+/** For `rate-limit/SavedStates.ts`. */
+export const savedStatesOptions = {
+  errors: databaseErrors,
+  writeDurations: histogramOfSeconds(
+    "rate_limit_write_duration",
+    "Duration of writes of request counts to the database."
+  )
+}
