@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, References, Scope, Tracer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import { idCursors } from "../api/CollectionEndpoints.ts"
 import { NotFound } from "../api/Errors.ts"
 import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
-import { petCursors } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
@@ -16,8 +16,8 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
         const { cursor, limit = listLimit.default, status } = query
         const list = (after?: bigint) =>
           Effect.map(repository.list({ limit, status, after }), ({ items: pets, next }) =>
-            next === undefined ? { pets } : { pets, next: { ...query, cursor: petCursors.encode(next) } })
-        return cursor === undefined ? list() : Effect.flatMap(petCursors.decode(cursor), list)
+            next === undefined ? { pets } : { pets, next: { ...query, cursor: idCursors.encode(next) } })
+        return cursor === undefined ? list() : Effect.flatMap(idCursors.decode(cursor), list)
       },
       createPet: ({ headers: { "idempotency-key": key }, payload }) =>
         Effect.map(

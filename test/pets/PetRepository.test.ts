@@ -3,7 +3,8 @@ import { assert, it } from "@effect/vitest"
 import { Arbitrary, ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { NewPet, petCursors } from "../../src/api/Pets.ts"
+import { idCursors } from "../../src/api/CollectionEndpoints.ts"
+import { NewPet } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as CollectionCache from "../../src/collection/CollectionCache.ts"
 import { makeCodec } from "../../src/collection/Table.ts"
@@ -52,7 +53,7 @@ describeOnEach(stores, "PetRepository", (it) => {
             }
             return created
           }), { concurrency: "unbounded" })
-        const listed = client.list({ limit: 100, cursor: petCursors.encode(before) })
+        const listed = client.list({ limit: 100, cursor: idCursors.encode(before) })
         const expected = created.toSorted((a, b) => Number(a.id - b.id))
         for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
       }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
