@@ -47,7 +47,7 @@ export const createdResponse = <Created, Item extends { readonly id: bigint }>(
   created: Schema.Schema<Created>,
   { body, decode, encode, noun, path }: {
     readonly body: Schema.Codec<Item, string>
-    /** The item in descriptions, such as `pet`. */
+    /** The item in descriptions, in lower case. */
     readonly noun: string
     /** The path of the collection. */
     readonly path: string

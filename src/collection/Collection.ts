@@ -71,6 +71,14 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
   ): Effect.Effect<Option.Option<Item<New>>, Unavailable>
 }
 
+/** Makes the store of any resource, such as in memory or on SQL. */
+export interface MakeStore<E, R> {
+  <Id, New extends object, Filter extends keyof New, Reused>(
+    service: Context.Key<Id, Collection<New, Filter, Reused>>,
+    table: Table<New, Filter, Reused>
+  ): Layer.Layer<Id, E, R>
+}
+
 interface Claim {
   readonly id: bigint
   readonly text: string
@@ -82,7 +90,6 @@ export class MemoryClaims extends Context.Service<MemoryClaims, Map<string, Clai
   static readonly layer = Layer.sync(MemoryClaims, () => new Map())
 }
 
-/** For tests. */
 export const makeMemory = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused>(
   table: Table<New, Filter, Reused>
 ): Effect.gen.Return<Collection<New, Filter, Reused>, never, MemoryClaims> {
@@ -132,3 +139,7 @@ export const makeMemory = Effect.fnUntraced(function*<New extends object, Filter
       })
   }
 })
+
+/** For tests. */
+export const layerMemory: MakeStore<never, never> = (service, table) =>
+  Layer.effect(service, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))

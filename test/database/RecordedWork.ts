@@ -7,15 +7,14 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { random } from "../support/Databases.ts"
+import { random, sqlStores } from "../support/Databases.ts"
 import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
-  Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
+  Layer.mergeAll(sqlStores, SqlApiKeys.layer, SavedStates.layer).pipe(
     Layer.provideMerge(Database.layer),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),

@@ -3,14 +3,13 @@ import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import type { stores } from "../support/Databases.ts"
 import { adminToken, send } from "../support/Process.ts"
-import { Service } from "../support/Service.ts"
+import { apiServer, Service } from "../support/Service.ts"
 import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
 import { freePort } from "../support/Temporary.ts"
 
@@ -41,7 +40,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
       lines.push({ level: logLevel, message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
     })
     const token = Redacted.make(adminToken)
-    const api = Layer.provide(Service.layer, ApiServer.layer)
+    const api = Layer.provide(Service.layer, apiServer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
     const started = Layer.effectDiscard(
       Effect.flatMap(ManagementServer.ManagementListens, ({ logStart }) => logStart)

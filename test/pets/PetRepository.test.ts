@@ -9,10 +9,9 @@ import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as CollectionCache from "../../src/collection/CollectionCache.ts"
 import { makeCodec } from "../../src/collection/Table.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { layerTest } from "../../src/testing.ts"
 import { describeCollection } from "../collection/CollectionSuite.ts"
-import { clientOn, databases, describeOnEach, noDatabase } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase, sqlStores } from "../support/Databases.ts"
 
 const owner = "key_a"
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
@@ -25,7 +24,7 @@ const ids = (selection: Selection) =>
 // The stores of `Databases.ts` would run the periodic work of keys too, which takes long when the clock moves by a day.
 const stores = [
   { name: "memory", skip: false, layer: Layer.merge(PetRepository.layerMemory, noDatabase) },
-  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(SqlPetRepository.layer, database.layer) }))
+  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(sqlStores, database.layer) }))
 ]
 
 describeCollection(stores, PetRepository, petsTable, (name) => ({ ...pet, name }))
@@ -61,7 +60,7 @@ describeOnEach(stores, "PetRepository", (it) => {
 })
 
 const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
-const caching = Layer.provide(SqlPetRepository.layer, settings)
+const caching = Layer.provide(sqlStores, settings)
 const cachingStores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(caching, database.layer) }))
 
 describeOnEach(cachingStores, "The pet cache", (it, database) => {
@@ -157,7 +156,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
         yield* empty
         const sql = yield* PgClient.PgClient
         const client = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
-        const services = Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client)))
+        const services = Layer.build(Layer.fresh(Layer.provide(sqlStores, client)))
         const process = Effect.map(services, Context.get(PetRepository))
         const processes = [yield* process, yield* process]
         // A deadlock, and a wait for a lock that timed out, would each roll a statement back.

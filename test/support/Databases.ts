@@ -11,12 +11,15 @@ import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { layerMemory } from "../../src/collection/Collection.ts"
+import * as SqlCollection from "../../src/collection/SqlCollection.ts"
+import { Settings } from "../../src/config/Settings.ts"
 import * as Database from "../../src/database/Database.ts"
 import { databaseSilent } from "../../src/database/Deadline.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { makeStores } from "../../src/resources.ts"
 import { temporaryDirectory } from "./Temporary.ts"
 
 const watchEventLoop = `
@@ -106,8 +109,12 @@ export const noDatabase = withoutServer(Effect.die("no database"))
 /** A database that never responds. */
 export const silentDatabase = withoutServer(Effect.never)
 
+/** The stores of all resources, on SQL and in memory. */
+export const sqlStores = makeStores(SqlCollection.layer(Settings.petCacheSeconds.config))
+export const memoryStores = makeStores(layerMemory)
+
 const silent = Layer.succeed(Readiness, Effect.fail(databaseSilent))
-export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(
+export const memory = Layer.mergeAll(memoryStores, ApiKeys.layerMemory, noDatabase, silent).pipe(
   Layer.provideMerge(random)
 )
 
@@ -119,7 +126,7 @@ export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, Readiness.layer).pipe(
+    layer: Layer.mergeAll(sqlStores, SqlApiKeys.layer, Readiness.layer).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
