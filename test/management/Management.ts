@@ -8,6 +8,7 @@ import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import type { stores } from "../support/Databases.ts"
+import { recordErrors } from "../support/LoggedErrors.ts"
 import { adminToken, send } from "../support/Process.ts"
 import { apiServer, Service } from "../support/Service.ts"
 import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
@@ -48,7 +49,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
       Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
-      Layer.provide(Logger.layer([logger]))
+      Layer.provide(Logger.layer([logger, recordErrors]))
     )
   }))
 

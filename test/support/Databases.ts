@@ -2,7 +2,7 @@
 import { NodeCrypto, NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { describe, layer, type Vitest } from "@effect/vitest"
-import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -20,6 +20,7 @@ import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { makeStores } from "../../src/resources.ts"
+import { recordErrors } from "./LoggedErrors.ts"
 import { temporaryDirectory } from "./Temporary.ts"
 
 const watchEventLoop = `
@@ -135,6 +136,8 @@ export const stores = [
 /** A layer that tests share. With `isLive`, they have no `TestClock`. */
 type Store<R, E> = Readonly<{ name: string; skip: boolean; isLive?: boolean; layer: Layer.Layer<R, E> }>
 
+const errorLog = Logger.layer([recordErrors], { mergeWithExisting: true })
+
 export const describeOnEach = <R, E>(
   stores: ReadonlyArray<Store<R, E>>,
   title: string,
@@ -142,7 +145,9 @@ export const describeOnEach = <R, E>(
 ) => {
   for (const store of stores) {
     describe.skipIf(store.skip)(`${title} on ${store.name}`, () => {
-      layer(store.layer, { excludeTestServices: store.isLive === true })((it) => define(it, store.name))
+      layer(Layer.merge(store.layer, errorLog), { excludeTestServices: store.isLive === true })((it) =>
+        define(it, store.name)
+      )
     })
   }
 }

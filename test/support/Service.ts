@@ -10,6 +10,7 @@ import * as HeldServices from "../../src/node-server/HeldServices.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api, routes } from "../../src/resources.ts"
+import { recordErrors } from "./LoggedErrors.ts"
 import { unlimitedKeyOptions } from "./Process.ts"
 import { type ReceivedResponse, sendBytes } from "./Sockets.ts"
 
@@ -67,5 +68,5 @@ export const service = <E>(
     Layer.provide(draining),
     HeldServices.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
-    Layer.provide(Logger.layer(loggers))
+    Layer.provide(Logger.layer([...loggers, recordErrors]))
   ))
