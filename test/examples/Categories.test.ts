@@ -1,7 +1,8 @@
 /** Tests `examples/categories`, a second resource: it has all that the pets have, on each store. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Arbitrary, Effect, Layer } from "effect"
 import { HttpApi } from "effect/http-api"
+import { NewCategory } from "../../examples/categories/CategoriesApi.ts"
 import { api, makeStores, migrate, routes } from "../../examples/categories/resources.ts"
 import { layerMemory } from "../../src/collection/Collection.ts"
 import * as SqlCollection from "../../src/collection/SqlCollection.ts"
@@ -65,6 +66,19 @@ describeOnEach(services, "Categories", (it) => {
       }
       assertError(yield* send("PATCH", `${path}/${id}`, { name: "Dogs" }), 404, "not_found")
       assertSuccess(yield* send("GET", path), 200, `[${cats}]`)
+    }))
+
+  it.effect("keep each field of any category that the schema allows", () =>
+    Effect.gen(function*() {
+      const { call, unlimitedKey } = yield* Service
+      const key = yield* unlimitedKey
+      const headers = { "content-type": "application/json" }
+      const samples = yield* Arbitrary.sampleEffect(Arbitrary.schema(NewCategory), { count: 30, seed: "categories" })
+      for (const sample of samples) {
+        const created = yield* call(path, { key, method: "POST", headers, body: JSON.stringify(sample) })
+        const found = yield* call(created.headers.get("location") ?? "", { key })
+        assert.deepInclude(JSON.parse(found.text), sample)
+      }
     }))
 
   it.effect("have the pets' authentication, validation, idempotency and limits", () =>
