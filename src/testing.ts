@@ -37,11 +37,11 @@ export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
 
 type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 
-/** Runs `routes` without environment variables, so tests are reproducible. */
-const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
+/** Runs the routes without environment variables, so tests are reproducible. */
+const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
-    Effect.map(routes, (handleRequest) =>
+    Effect.map(makeRoutes, (handleRequest) =>
       HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),

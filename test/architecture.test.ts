@@ -72,7 +72,8 @@ describe("The source files", () => {
     const own = /^(?:pets|test-service|.*migrations)\/|(?:^(?:cli|main|resources|testing)|Brand|Exports|Settings)\.ts/
     // The column of all idempotency keys has the name of the first resource.
     // So do the names of migrations.
-    const named = /"p[e]t_id"|^.*(?:"\d{4}_|\/migrations\/).*$|"petstore\/.*?"|Petstore(?:Api|Client|Command)\w*|PETSTORE_\w+/gm
+    const named =
+      /"p[e]t_id"|^.*(?:"\d{4}_|\/migrations\/).*$|"petstore\/.*?"|Petstore(?:Api|Client|Command)\w*|PETSTORE_\w+/gm
     // `[e]`, because the commands of CONTRIBUTING.md that rename the pets in a copy must not change this pattern.
     const others = files.filter((file) => /(?<![a-z])p[e]t|P[e]t/.test(codeOf(file).replaceAll(named, "")))
     const ofPets = /(?:Pets|PetHandlers|PetstoreApi|PetstoreClient)\.ts$/

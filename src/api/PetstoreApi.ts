@@ -70,7 +70,7 @@ export const makeApi = <const Groups extends Array.NonEmptyReadonlyArray<HttpApi
         securitySchemes: {
           bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
         },
-        headersOf: (status, { operationId = "" }) => headersOf(status, deprecations.get(operationId))
+        headersOf: (status, { operationId }) => headersOf(status, deprecations.get(operationId))
       })
     }))
 }

@@ -7,9 +7,9 @@ import type { NewKey } from "../../src/api/KeySchemas.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import * as HeldServices from "../../src/node-server/HeldServices.ts"
-import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api, routes } from "../../src/resources.ts"
+import type { memoryStores } from "./Databases.ts"
 import { recordErrors } from "./LoggedErrors.ts"
 import { unlimitedKeyOptions } from "./Process.ts"
 import { type ReceivedResponse, sendBytes } from "./Sockets.ts"
@@ -55,7 +55,7 @@ export const apiServer = ApiServer.layer(api, routes)
  * Its log goes to `loggers`.
  */
 export const service = <E>(
-  store: Layer.Layer<PetRepository | Layer.Success<typeof ApiKeys.layerMemory> | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<Layer.Success<typeof memoryStores | typeof ApiKeys.layerMemory> | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
   { draining = GracefulShutdown.layer, loggers = [], port = apiServer }: {
     readonly draining?: Layer.Layer<GracefulShutdown>
