@@ -75,4 +75,5 @@ export const makeApi = <const Groups extends Array.NonEmptyReadonlyArray<HttpApi
     }))
 }
 
+/** The API under `/v1`. */
 export class PetstoreApi extends makeApi(PetsGroup) {}
