@@ -3,6 +3,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { createdResponse, createHeaders, idCursors, pageResponse } from "../../src/api/CollectionEndpoints.ts"
 import * as Errors from "../../src/api/Errors.ts"
+import { commonErrors, errorResponse } from "../../src/api/ErrorSchemas.ts"
 import { inOrder } from "../../src/api/InOrder.ts"
 import { exactJson, int64 } from "../../src/api/Int64.ts"
 import { bodySteps, operationSteps } from "../../src/api/OperationMiddleware.ts"
@@ -45,7 +46,7 @@ const CreatedCategory = Schema.Struct({ item: Category, isReplay: Schema.Boolean
 
 const CategoryJson = exactJson(Category).annotate({ description: "The category." })
 const params = { categoryId: int64("Identifier of the category.", 1) }
-const errorsOfOne = [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors] as const
+const errorsOfOne = [errorResponse(Errors.NotFound), ...commonErrors] as const
 
 const describe = (summary: string) => OpenApi.annotations({ summary, description: `${summary}.` })
 
@@ -60,7 +61,7 @@ export class CategoriesGroup extends HttpApiGroup.make("categories", { topLevel:
         decode: (page) => page,
         encode: (page) => page
       }),
-      error: [...Errors.commonErrors]
+      error: [...commonErrors]
     }).pipe(inOrder(...operationSteps)).annotateMerge(describe("List categories")),
     HttpApiEndpoint.post("createCategory", "/categories", {
       headers: createHeaders("category"),
@@ -72,7 +73,7 @@ export class CategoriesGroup extends HttpApiGroup.make("categories", { topLevel:
         decode: (created) => created,
         encode: (created) => created
       }),
-      error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
+      error: [errorResponse(Errors.IdempotencyKeyReused), ...commonErrors]
     }).pipe(inOrder(...bodySteps)).annotateMerge(describe("Create a category")),
     HttpApiEndpoint.get("getCategory", "/categories/:categoryId", { params, success: CategoryJson, error: errorsOfOne })
       .pipe(inOrder(...operationSteps)).annotateMerge(describe("Get a category")),

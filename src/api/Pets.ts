@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { createdResponse, createHeaders, idCursors, pageResponse } from "./CollectionEndpoints.ts"
 import * as Errors from "./Errors.ts"
+import { commonErrors, errorResponse } from "./ErrorSchemas.ts"
 import { inOrder } from "./InOrder.ts"
 import { exactJson, int64 } from "./Int64.ts"
 import { bodySteps, deprecate, operationSteps, Sunset } from "./OperationMiddleware.ts"
@@ -115,7 +116,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     decode: ({ items: pets, ...rest }) => ({ pets, ...rest }),
     encode: ({ pets: items, ...rest }) => ({ items, ...rest })
   }),
-  error: [...Errors.commonErrors]
+  error: [...commonErrors]
 }).pipe(inOrder(...operationSteps)).annotateMerge(
   OpenApi.annotations({ summary: "List pets", description: "Returns a page of the pets, by ascending id." })
 )
@@ -130,7 +131,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     decode: ({ item: pet, isReplay }) => ({ pet, isReplay }),
     encode: ({ isReplay, pet: item }) => ({ item, isReplay })
   }),
-  error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
+  error: [errorResponse(Errors.IdempotencyKeyReused), ...commonErrors]
 }).pipe(inOrder(...bodySteps)).annotateMerge(
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
@@ -138,7 +139,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
   success: PetJson.annotate({ description: "The pet." }),
-  error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
+  error: [errorResponse(Errors.NotFound), ...commonErrors]
 })
   .pipe(inOrder(...operationSteps, Sunset))
   .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets", "/docs"))

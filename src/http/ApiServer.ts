@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, type Scope } from "effect"
 import { HttpServer } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
+import * as Brand from "../api/Brand.ts"
 import { localUrl, Settings } from "../config/Settings.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
@@ -26,6 +27,12 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint,
       hooks
     )
   }))
+
+/** The URL of an operation, on this machine. */
+export const exampleUrl = Effect.map(
+  HttpServer.HttpServer,
+  (listening) => `${localUrl(listening)}${Brand.basePaths.api}/${Brand.collection}`
+)
 
 /** Logs where the API is. Run it once the other port listens too, so that a failed start does not announce this one. */
 export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>

@@ -2,7 +2,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
-import { commonErrors } from "../../src/api/Errors.ts"
+import { commonErrors } from "../../src/api/ErrorSchemas.ts"
 import { inOrder } from "../../src/api/InOrder.ts"
 import { int64 } from "../../src/api/Int64.ts"
 import { deprecate, operationSteps, Sunset } from "../../src/api/OperationMiddleware.ts"

@@ -13,6 +13,7 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { layerMemory } from "../../src/collection/Collection.ts"
 import * as SqlCollection from "../../src/collection/SqlCollection.ts"
+import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
 import { Settings } from "../../src/config/Settings.ts"
 import * as Database from "../../src/database/Database.ts"
 import { databaseSilent } from "../../src/database/Deadline.ts"
@@ -122,12 +123,15 @@ export const memory = Layer.mergeAll(memoryStores, ApiKeys.layerMemory, noDataba
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
   Layer.provideMerge(Layer.effect(PetRepository, Effect.map(PetRepository, (p) => ({ ...p, ...change(p) }))), memory)
 
+/** The API keys on a database, with the options of the settings. */
+export const sqlApiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+
 /** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(sqlStores, SqlApiKeys.layer, Readiness.layer).pipe(
+    layer: Layer.mergeAll(sqlStores, sqlApiKeys, Readiness.layer).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
