@@ -13,7 +13,7 @@ const timeouts = { testTimeout: 360_000, hookTimeout: 360_000 }
 export default defineConfig({
   test: {
     globalSetup: "test/support/setup.ts",
-    setupFiles: "test/support/seed.ts",
+    setupFiles: "test/support/eachFile.ts",
     coverage: { include: ["src/**"], reporter: ["text-summary"] },
     // Files share the imported modules of their worker, because imports take 40 % of the quick suites' CPU.
     isolate: false,

@@ -10,12 +10,14 @@ import { AdminAuth } from "./api/AdminApi.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { AdminClient } from "./client/AdminClient.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
+import * as Collection from "./collection/Collection.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
 import * as RequestLifecycle from "./http/RequestLifecycle.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
-import { Faults, layerFaultyClient, layerFaultyPets } from "./test-service/TestService.ts"
+import { api, makeStores, routes } from "./resources.ts"
+import { Faults, faultyStores, layerFaultyClient } from "./test-service/TestService.ts"
 import { makeTestService, type SentRequest, TestService, withoutInfoLogs } from "./test-service/TestService.ts"
 
 export { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
@@ -24,22 +26,22 @@ export type { Filters, Item } from "./collection/Table.ts"
 export type { Decision, Window } from "./rate-limit/Policy.ts"
 export type { Caller, Counting } from "./rate-limit/RateLimiter.ts"
 
-type Parts = PetRepository | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
+type Parts = Layer.Success<ReturnType<typeof makeStores>> | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
 /** All services of the API in memory. */
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
-  PetRepository.layerMemory,
+  makeStores(Collection.layerMemory),
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
 type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 
-/** Runs `routes` without environment variables, so tests are reproducible. */
-const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
+/** Runs the routes without environment variables, so tests are reproducible. */
+const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
-    Effect.map(routes, (handleRequest) =>
+    Effect.map(makeRoutes, (handleRequest) =>
       HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
@@ -62,7 +64,7 @@ const layerInProcess = <E, R>(routes: Effect.Effect<Routes, E, R>) =>
  * not serve documents such as `/docs`.
  */
 export const layerService: Layer.Layer<HttpClient.HttpClient, never, Parts> = layerInProcess(
-  Effect.flatMap(ApiRoutes.makeHooks([]), (hooks) => RequestLifecycle.toHttpEffect(ApiRoutes.routes, hooks))
+  Effect.flatMap(ApiRoutes.makeHooks(api, []), (hooks) => RequestLifecycle.toHttpEffect(ApiRoutes.layer(routes), hooks))
 )
 
 const anyToken = Layer.succeed(AdminAuth, {
@@ -98,13 +100,15 @@ export const layerTest = (
     apiKey,
     apiKeys = ApiKeys.layerMemory,
     limits,
-    pets = PetRepository.layerMemory,
+    pets,
     plan = limits === undefined ? "free" : "enterprise",
     rateLimiter = RateLimiter.layerMemory,
     ...options
   }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
-): Layer.Layer<PetstoreClient | TestService | Parts> =>
-  Layer.unwrap(Effect.gen(function*() {
+): Layer.Layer<PetstoreClient | TestService | Parts> => {
+  const givenStores: Layer.Layer<never> = pets ?? Layer.empty
+  const stores = Layer.unwrap(Effect.map(Layer.build(givenStores), (given) => makeStores(faultyStores(given))))
+  return Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
     const secret = apiKey ?? (yield* withoutInfoLogs(issue)).key
     return Layer.merge(
@@ -113,7 +117,7 @@ export const layerTest = (
     )
   })).pipe(
     Layer.provide(Layer.provide(layerFaultyClient, layerService)),
-    Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
+    Layer.provideMerge(stores),
     Layer.provide(Faults.layer),
     Layer.provideMerge(Layer.mergeAll(
       Layer.provide(apiKeys, SecureRandom.layerWebCrypto),
@@ -123,3 +127,4 @@ export const layerTest = (
     )),
     Layer.fresh
   )
+}

@@ -4,7 +4,7 @@ import { AuditGroup } from "./AuditEndpoints.ts"
 import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
 import { commonErrors, errorResponse } from "./ErrorSchemas.ts"
-import { inOrder } from "./InOrder.ts"
+import { inOrderForAll } from "./InOrder.ts"
 import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
@@ -53,11 +53,9 @@ one of \`ADMIN_TOKENS\`.
 Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query
 parameters of lists.`
 
-/** The API under `/admin`. The authentication of a group runs before the middleware of its endpoints. */
+/** The API under `/admin`. The authentication runs before the middleware of the endpoints. */
 export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
-  .add(AuditGroup.pipe(inOrder(AdminAuth)))
-  .add(KeysGroup.pipe(inOrder(AdminAuth)))
-  .add(SessionGroup.pipe(inOrder(AdminAuth)))
+  .add(AuditGroup, KeysGroup, SessionGroup).pipe(inOrderForAll(AdminAuth))
   .prefix(Brand.basePaths.admin)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   // Reject unknown fields. If a misspelled `expiresAt` were ignored, the issued key would never expire.

@@ -1,5 +1,5 @@
 import type { Context } from "effect"
-import type { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 
 type Key = Context.Key<HttpApiMiddleware.AnyId, unknown>
 
@@ -9,7 +9,7 @@ type Missing<Order extends ReadonlyArray<Key>, Inner = never> = Order extends
   ? Missing<Before, HttpApiMiddleware.ApplyServices<Last["Identifier"], Inner>>
   : Inner
 
-/** An endpoint or a group. */
+/** An endpoint, a group or an API. */
 interface Target {
   middleware(key: Key): Target
 }
@@ -24,13 +24,35 @@ type With<Self, Order extends ReadonlyArray<Key>> = Order extends
   ? With<WithOne<Self, Last["Identifier"]>, Before>
   : Self
 
+/** As `With`, for each of several groups. */
+type WithAll<Groups extends HttpApiGroup.Constraint, Order extends ReadonlyArray<Key>> = Order extends
+  readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
+  ? WithAll<HttpApiGroup.AddMiddleware<Groups, Last["Identifier"]>, Before>
+  : Groups
+
+const addInOrder = (order: ReadonlyArray<Key>) => (self: Target): Target =>
+  order.reduceRight((each, key) => each.middleware(key), self)
+
+type Valid<Order extends ReadonlyArray<Key>> = [Missing<Order>] extends [never] ? unknown
+  : { readonly missing: Missing<Order> }
+
 /**
  * Adds middleware to an endpoint, or to the endpoints of a group, in the order in which it runs. HttpApi runs the
  * middleware first that is added last, so the middleware of a group runs before that of its endpoints.
  */
 export function inOrder<const Order extends ReadonlyArray<Key>>(
-  ...order: Order & ([Missing<Order>] extends [never] ? unknown : { readonly missing: Missing<Order> })
+  ...order: Order & Valid<Order>
 ): <Self extends Target>(self: Self) => With<Self, Order>
 export function inOrder(...order: ReadonlyArray<Key>) {
-  return (self: Target): Target => order.reduceRight((each, key) => each.middleware(key), self)
+  return addInOrder(order)
+}
+
+/** As `inOrder`, for the endpoints of all groups that an API has at this point. */
+export function inOrderForAll<const Order extends ReadonlyArray<Key>>(
+  ...order: Order & Valid<Order>
+): <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>
+) => HttpApi.HttpApi<Id, WithAll<Groups, Order>>
+export function inOrderForAll(...order: ReadonlyArray<Key>): unknown {
+  return addInOrder(order)
 }

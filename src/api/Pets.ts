@@ -1,12 +1,13 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { createdResponse, createHeaders, idCursors, pageResponse } from "./CollectionEndpoints.ts"
 import * as Errors from "./Errors.ts"
 import { commonErrors, errorResponse } from "./ErrorSchemas.ts"
 import { inOrder } from "./InOrder.ts"
-import { exactJson, int64, isInt64 } from "./Int64.ts"
+import { exactJson, int64 } from "./Int64.ts"
 import { bodySteps, deprecate, operationSteps, Sunset } from "./OperationMiddleware.ts"
-import { Cursor, limit, linkHeader, listLimit, makeCursorCodec } from "./Paging.ts"
-import { idempotencyKey, isStorable, oneOf, openTo, uncheckedOf } from "./TextSchemas.ts"
+import { Cursor, limit, listLimit } from "./Paging.ts"
+import { isStorable, oneOf, openTo } from "./TextSchemas.ts"
 
 /** SPEC §2 PetStatus. */
 export const PetStatus = oneOf("available", "pending", "sold").annotate({
@@ -83,12 +84,6 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, { encodeText: petText })
 export const PetsJson = exactJson(Pets, { encodeText: petsText })
 
-/** The service's cursors contain the last id of the previous page. */
-export const petCursors = makeCursorCodec(String, (text) => {
-  const id = /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
-  return isInt64(id) ? id : undefined
-})
-
 /** The query of `listPets` (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   /** The maximum number of pets. The default is 20, the maximum 100. */
@@ -99,7 +94,7 @@ export const ListQuery = Schema.Struct({
     description: "Filters by availability status. Without it, the page has pets with and without a status."
   }).pipe(Schema.optionalKey),
   /** Where the page starts: from `next` of the previous page. */
-  cursor: Schema.optionalKey(Cursor.annotate({ examples: [petCursors.encode(0n)] }))
+  cursor: Schema.optionalKey(Cursor.annotate({ examples: [idCursors.encode(0n)] }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
@@ -114,43 +109,28 @@ export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   query: ListQuery.fields,
-  success: uncheckedOf(PetsPage).pipe(HttpApiSchema.encodeToWithHeaders({
+  success: pageResponse(PetsPage, {
     body: PetsJson,
-    headers: linkHeader("/v1/pets", ListQuery)
-  }, {
-    decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
-    encode: ({ next, pets }) => ({ body: pets, headers: next ? { link: next } : {} })
-  })),
+    path: "/v1/pets",
+    query: ListQuery,
+    decode: ({ items: pets, ...rest }) => ({ pets, ...rest }),
+    encode: ({ pets: items, ...rest }) => ({ items, ...rest })
+  }),
   error: [...commonErrors]
 }).pipe(inOrder(...operationSteps)).annotateMerge(
   OpenApi.annotations({ summary: "List pets", description: "Returns a page of the pets, by ascending id." })
 )
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
-  headers: {
-    "idempotency-key": Schema.optionalKey(idempotencyKey(
-      "Identifies this request, for example a new UUID. A retry with the same idempotency key and pet within 24 " +
-        "hours returns the first response.",
-      "0d6f2b8e-3c1a-4f7d-9e52-6a8b7c4d1e90"
-    ))
-  },
+  headers: createHeaders("pet"),
   payload: exactJson(NewPet, { rejectsNearMisses: true }),
-  success: uncheckedOf(CreatedPet).pipe(HttpApiSchema.encodeToWithHeaders({
-    body: PetJson.pipe(HttpApiSchema.status(201)),
-    headers: {
-      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] })
-        .pipe(Schema.optionalKey),
-      "idempotent-replayed": Schema.Literal("true").annotate({
-        description: "Present if an earlier request with the same idempotency key created the pet."
-      }).pipe(Schema.optionalKey)
-    }
-  }, {
-    decode: ({ body, headers }) => ({ pet: body, isReplay: headers["idempotent-replayed"] !== undefined }),
-    encode: ({ isReplay, pet }) => ({
-      body: pet,
-      headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
-    })
-  })),
+  success: createdResponse(CreatedPet, {
+    body: PetJson,
+    noun: "pet",
+    path: "/v1/pets",
+    decode: ({ item: pet, isReplay }) => ({ pet, isReplay }),
+    encode: ({ isReplay, pet: item }) => ({ item, isReplay })
+  }),
   error: [errorResponse(Errors.IdempotencyKeyReused), ...commonErrors]
 }).pipe(inOrder(...bodySteps)).annotateMerge(
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })

@@ -1,7 +1,7 @@
-import { Context } from "effect"
-import { HttpApi, OpenApi } from "effect/http-api"
+import { type Array, Context } from "effect"
+import { HttpApi, type HttpApiGroup, OpenApi } from "effect/http-api"
 import { basePaths, keyPrefix, name, title } from "./Brand.ts"
-import { inOrder } from "./InOrder.ts"
+import { inOrderForAll } from "./InOrder.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { Auth, Deprecation, IgnoresUnknownNames, RateLimit } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
@@ -38,32 +38,42 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The resources. Each group has its endpoints. */
-const groups = [PetsGroup] as const
+/**
+ * An API of resources under `/v1`: each group has the endpoints of one. All their operations require an API key, and
+ * count against its limits, before the middleware of the endpoint runs.
+ */
+export const makeApi = <const Groups extends Array.NonEmptyReadonlyArray<HttpApiGroup.Constraint>>(
+  ...groups: Groups
+) => {
+  const resources = HttpApi.make(name).annotate(IgnoresUnknownNames, true).add(...groups)
+  const deprecations = new Map<string, Deprecation["Service"]>()
+  HttpApi.reflect(resources, {
+    onGroup() {},
+    onEndpoint({ endpoint: { identifier, annotations } }) {
+      const deprecation = Context.getOrUndefined(annotations, Deprecation)
+      if (deprecation !== undefined) deprecations.set(identifier, deprecation)
+    }
+  })
+  return HttpApi.make(name).addHttpApi(resources).pipe(inOrderForAll(Auth, RateLimit))
+    .prefix(basePath)
+    .annotate(HttpApi.ParseOptions, { errors: "all" })
+    .annotateMerge(OpenApi.annotations({
+      title,
+      description: introduction,
+      servers: [
+        { url: basePath, description: "The deployment that returned this document" },
+        makeServer("base_url", localUrl, "Production"),
+        makeServer("staging_base_url", localUrl, "Staging")
+      ],
+      transform: makeTransform({
+        basePath,
+        securitySchemes: {
+          bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
+        },
+        headersOf: (status, { operationId }) => headersOf(status, deprecations.get(operationId))
+      })
+    }))
+}
 
-/** The API under `/v1`. The authentication and the limits of a group run before the middleware of its endpoints. */
-export class PetstoreApi extends HttpApi.make(name)
-  .add(PetsGroup.annotate(IgnoresUnknownNames, true).pipe(inOrder(Auth, RateLimit)))
-  .prefix(basePath)
-  .annotate(HttpApi.ParseOptions, { errors: "all" })
-  .annotateMerge(OpenApi.annotations({
-    title,
-    description: introduction,
-    servers: [
-      { url: basePath, description: "The deployment that returned this document" },
-      makeServer("base_url", localUrl, "Production"),
-      makeServer("staging_base_url", localUrl, "Staging")
-    ],
-    transform: makeTransform({
-      basePath,
-      securitySchemes: {
-        bearerAuth: { type: "http", scheme: "bearer", description: `An API key: \`${keyPrefix}\` and 38 characters.` }
-      },
-      headersOf: (status, { operationId }) => {
-        const endpoint = groups.flatMap(({ endpoints }) => Object.values(endpoints))
-          .find(({ identifier }) => identifier === operationId)
-        return headersOf(status, endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation))
-      }
-    })
-  }))
-{}
+/** The API under `/v1`. */
+export class PetstoreApi extends makeApi(PetsGroup) {}

@@ -70,6 +70,14 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
   ): Effect.Effect<Option.Option<Item<New>>, Unavailable>
 }
 
+/** Makes the store of any resource, such as in memory or on SQL. */
+export interface MakeStore<E, R> {
+  <Id, New extends object, Filter extends keyof New, Reused, Unavailable>(
+    service: Context.Key<Id, Collection<New, Filter, Reused, Unavailable>>,
+    table: Table<New, Filter, Reused, Unavailable>
+  ): Layer.Layer<Id, E, R>
+}
+
 interface Claim {
   readonly id: bigint
   readonly text: string
@@ -81,7 +89,6 @@ export class MemoryClaims extends Context.Service<MemoryClaims, Map<string, Clai
   static readonly layer = Layer.sync(MemoryClaims, () => new Map())
 }
 
-/** For tests. */
 export const makeMemory = Effect.fnUntraced(
   function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
     table: Table<New, Filter, Reused, Unavailable>
@@ -133,3 +140,7 @@ export const makeMemory = Effect.fnUntraced(
     }
   }
 )
+
+/** For tests. */
+export const layerMemory: MakeStore<never, never> = (service, table) =>
+  Layer.effect(service, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))

@@ -1,10 +1,10 @@
 /** A collection on PostgreSQL. Its table has the columns of its description, and `id`, which is generated. */
-import { Clock, type Context, Duration, Effect, Exit, Layer, Option } from "effect"
+import { Clock, Effect, Exit, Layer, Option, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Fragment } from "effect/sql/Statement"
 import * as Expiry from "../database/Expiry.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
-import { type Collection, toPage } from "./Collection.ts"
+import { type Collection, type MakeStore, toPage } from "./Collection.ts"
 import * as CollectionCache from "./CollectionCache.ts"
 import * as Inserts from "./Inserts.ts"
 import { type Arrays, type Filters, type Item, makeCodec, type Table } from "./Table.ts"
@@ -21,7 +21,7 @@ const quote = (value: unknown): string => {
 
 const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
   table: Table<New, Filter, Reused, Unavailable>,
-  cacheFor: Duration.Duration
+  cacheSeconds: number
 ) {
   /** The batcher merges calls that pass the same object, so each call must pass a new one. */
   interface Change {
@@ -40,7 +40,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const cache = CollectionCache.make<New>({
     maxItems: table.maxCached,
     isCached: table.isCached,
-    lifetimeMs: Duration.toMillis(cacheFor),
+    lifetimeMs: 1_000 * (table.cacheSeconds ?? cacheSeconds),
     nowMs: () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   })
 
@@ -182,11 +182,10 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 })
 
 /**
- * Provides `service` as the collection of `table`. It serves an item from its cache for `cacheFor`: a change by another
- * process becomes visible within this time.
+ * Makes stores on PostgreSQL. A store serves an item from its cache for the `cacheSeconds` of its table, or those of
+ * this layer: a change by another process becomes visible within this time.
  */
-export const layer = <Id, New extends object, Filter extends keyof New, Reused, Unavailable, E, R>(
-  service: Context.Key<Id, Collection<New, Filter, Reused, Unavailable>>,
-  table: Table<New, Filter, Reused, Unavailable>,
-  cacheFor: Effect.Effect<Duration.Duration, E, R>
-) => Layer.merge(Layer.effect(service, Effect.flatMap(cacheFor, (duration) => make(table, duration))), expiry)
+export const layer =
+  <E, R>(cacheSeconds: Effect.Effect<number, E, R>): MakeStore<E, Exclude<R, Scope.Scope> | SqlClient.SqlClient> =>
+  (service, table) =>
+    Layer.merge(Layer.effect(service, Effect.flatMap(cacheSeconds, (seconds) => make(table, seconds))), expiry)

@@ -39,6 +39,8 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   readonly errors: OutageErrors<Unavailable>
   /** The maximum number of cached items. */
   readonly maxCached: number
+  /** For how many seconds a process serves an item from its cache, for tables whose items change. */
+  readonly cacheSeconds?: number
   /** Whether to cache an item. By default, all are cached. */
   readonly isCached?: (item: New) => boolean
   /**

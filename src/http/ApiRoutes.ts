@@ -1,8 +1,7 @@
 import { type Config, Context, Effect, Layer } from "effect"
-import { HttpServer, type HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
-import { Deprecation } from "../api/OperationMiddleware.ts"
-import { PetstoreApi } from "../api/PetstoreApi.ts"
+import { type HttpRouter, HttpServer, type HttpServerResponse } from "effect/http"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
+import { Deprecation, type operationMiddleware } from "../api/OperationMiddleware.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
@@ -13,7 +12,6 @@ import { recordRequest } from "./AccessLog.ts"
 import * as Auth from "./Auth.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
-import * as PetHandlers from "./PetHandlers.ts"
 import * as RateLimit from "./RateLimit.ts"
 import * as RequestBody from "./RequestBody.ts"
 import type { RequestContext } from "./RequestContext.ts"
@@ -25,18 +23,33 @@ import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-export const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
-  Layer.provide(PetHandlers.layer),
-  Layer.provide([Auth.layer, RateLimit.layer, RequestBody.layer]),
-  Layer.provide([ConcurrencyLimit.layer, Validation.layer, Sunset.layer]),
-  HeldServices.provide(HttpServer.layerServices)
+const middleware = Layer.mergeAll(
+  Auth.layer,
+  RateLimit.layer,
+  RequestBody.layer,
+  ConcurrencyLimit.layer,
+  Validation.layer,
+  Sunset.layer
 )
 
+/** What the routes of an API need beside the stores of its resources. */
+export type RouteServices =
+  | Context.Service.Identifier<typeof operationMiddleware[number]>
+  | HttpRouter.HttpRouter
+  | Layer.Success<typeof HttpServer.layerServices>
+
+/** Adds the middleware of operations to the routes of an API, which `HttpApiBuilder.layer` makes. */
+export const layer = <Stores>(routes: Layer.Layer<never, never, Stores | RouteServices>) =>
+  routes.pipe(Layer.provide(middleware), HeldServices.provide(HttpServer.layerServices))
+
 export const makeHooks = Effect.fnUntraced(
-  function*(pages: ReadonlyArray<string>): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
+  function*<Id extends string, Groups extends HttpApiGroup.Constraint>(
+    api: HttpApi.HttpApi<Id, Groups>,
+    pages: ReadonlyArray<string>
+  ): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
-    const corsHeaders = makeCorsHeaders(PetstoreApi, new Set(yield* corsOrigins.config))
-    const routesAt = makeRoutesAt(PetstoreApi, pages, managementPort)
+    const corsHeaders = makeCorsHeaders(api, new Set(yield* corsOrigins.config))
+    const routesAt = makeRoutesAt(api, pages, managementPort)
 
     const addHeadersAndLog = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response

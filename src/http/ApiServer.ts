@@ -1,5 +1,6 @@
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import { HttpServer } from "effect/http"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
 import { localUrl, Settings } from "../config/Settings.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
@@ -7,12 +8,25 @@ import * as Documents from "./Documents.ts"
 import * as PortServer from "./PortServer.ts"
 import * as RequestLifecycle from "./RequestLifecycle.ts"
 
-export const layer = Layer.unwrap(Effect.map(ApiRoutes.makeHooks(Documents.paths), (hooks) =>
-  PortServer.layer(
-    RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.routes, Documents.layer), hooks),
-    Settings,
-    hooks
-  )))
+/** Serves `api`, with `routes` from `HttpApiBuilder.layer`, which need the stores of the resources. */
+export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint, Stores>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  routes: Layer.Layer<never, never, Stores | ApiRoutes.RouteServices>
+) =>
+  Layer.unwrap(Effect.gen(function*() {
+    const stores = yield* Effect.context<Stores>()
+    // As `Layer.provide`, but its type shows for any `Stores` that the routes need no more of them.
+    const ownRoutes = Layer.effectDiscard(Effect.updateContext(
+      Layer.build(routes),
+      (context: Context.Context<ApiRoutes.RouteServices | Scope.Scope>) => Context.merge(stores, context)
+    ))
+    const hooks = yield* ApiRoutes.makeHooks(api, Documents.paths)
+    return PortServer.layer(
+      RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.layer(ownRoutes), Documents.layer(api)), hooks),
+      Settings,
+      hooks
+    )
+  }))
 
 /** The URL of an operation, on this machine. */
 export const exampleUrl = Effect.map(

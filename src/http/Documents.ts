@@ -1,10 +1,9 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { OpenApi } from "effect/http-api"
+import { type HttpApi, type HttpApiGroup, OpenApi } from "effect/http-api"
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import * as Brand from "../api/Brand.ts"
-import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 import * as ExplorerPage from "./ExplorerPage.ts"
 import { documentPaths } from "./RoutePaths.ts"
@@ -28,8 +27,6 @@ const root = HttpRouter.add(
   })
 )
 
-const openApi = CachedDocument.serveJson(documentPaths.openApi, () => OpenApi.fromApi(PetstoreApi))
-
 const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -41,16 +38,19 @@ const notBuilt: CachedDocument.Document = {
     `The OpenAPI document is at ${documentPaths.openApi}.\n`
 }
 
-const docs = CachedDocument.serve(
-  documentPaths.docs,
-  Effect.tryPromise(() => readFile(explorerFile, "utf8")).pipe(
-    Effect.map((explorer) => ({
-      contentType: "text/html; charset=utf-8",
-      content: ExplorerPage.render(OpenApi.fromApi(PetstoreApi), explorer),
-      headers: { "content-security-policy": contentSecurityPolicy }
-    })),
-    Effect.orElseSucceed(() => notBuilt)
+export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
+  Layer.mergeAll(
+    root,
+    CachedDocument.serveJson(documentPaths.openApi, () => OpenApi.fromApi(api)),
+    CachedDocument.serve(
+      documentPaths.docs,
+      Effect.tryPromise(() => readFile(explorerFile, "utf8")).pipe(
+        Effect.map((explorer) => ({
+          contentType: "text/html; charset=utf-8",
+          content: ExplorerPage.render(OpenApi.fromApi(api), explorer),
+          headers: { "content-security-policy": contentSecurityPolicy }
+        })),
+        Effect.orElseSucceed(() => notBuilt)
+      )
+    )
   )
-)
-
-export const layer = Layer.mergeAll(root, openApi, docs)

@@ -1,8 +1,8 @@
-import { Context, Layer } from "effect"
+import { Context } from "effect"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { type NewPet, PetStatus } from "../api/Pets.ts"
-import { type Collection, makeMemory, MemoryClaims } from "../collection/Collection.ts"
+import { type Collection, layerMemory } from "../collection/Collection.ts"
 import { int64, oneOf, optional, type Table, text } from "../collection/Table.ts"
 
 export const pets: Table<NewPet, "status", IdempotencyKeyReused, ServiceUnavailable> = {
@@ -29,5 +29,5 @@ export class PetRepository extends Context.Service<
   Collection<NewPet, "status", IdempotencyKeyReused, ServiceUnavailable>
 >()("petstore/PetRepository") {
   /** For tests. */
-  static readonly layerMemory = Layer.effect(PetRepository, makeMemory(pets)).pipe(Layer.provide(MemoryClaims.layer))
+  static readonly layerMemory = layerMemory(PetRepository, pets)
 }

@@ -7,6 +7,7 @@ import { RetryAfter } from "../api/ErrorSchemas.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import type { PetstoreClientError } from "../client/ClientError.ts"
 import type { Secret } from "../client/Transport.ts"
+import { layerMemory, type MakeStore } from "../collection/Collection.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -37,7 +38,7 @@ export class TestService extends Context.Service<TestService, {
   readonly banKey: Effect.Effect<void>
   /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Makes the pets' database fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
+  /** Makes the stores fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
   /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call twice for two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
@@ -68,22 +69,27 @@ export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFa
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-export const layerFaultyPets = Layer.effect(
-  PetRepository,
-  Effect.gen(function*() {
-    const { isUnavailable } = yield* Faults
-    const pets = yield* PetRepository
-    const failIfUnavailable = Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable))
-    return new Proxy(pets, {
-      get: (_, name) => {
-        const run: unknown = Reflect.get(pets, name)
-        if (typeof run !== "function") return run
-        return (...args: ReadonlyArray<unknown>) =>
-          Effect.andThen(failIfUnavailable, Effect.suspend(() => Reflect.apply(run, pets, args)))
-      }
+/** Stores of `given`, or else in memory, which fail while the service is unavailable. */
+export const faultyStores = (given: Context.Context<never>): MakeStore<never, Faults> => (service, table) =>
+  Layer.effect(
+    service,
+    Effect.gen(function*() {
+      const { isUnavailable } = yield* Faults
+      const store = yield* service
+      const failIfUnavailable = Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable))
+      return new Proxy(store, {
+        get: (_, name) => {
+          const run: unknown = Reflect.get(store, name)
+          if (typeof run !== "function") return run
+          return (...args: ReadonlyArray<unknown>) =>
+            Effect.andThen(failIfUnavailable, Effect.suspend(() => Reflect.apply(run, store, args)))
+        }
+      })
     })
-  })
-)
+  ).pipe(Layer.provide(Option.match(Context.getOption(given, service), {
+    onNone: () => layerMemory(service, table),
+    onSome: (store) => Layer.succeed(service, store)
+  })))
 
 const failWith = (error: ApiError | PetstoreClientError, request: HttpClientRequest.HttpClientRequest) => {
   const shown = error._tag === "PetstoreClientError" ? error.reason : error

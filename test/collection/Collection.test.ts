@@ -1,15 +1,14 @@
 /** A second resource beside the pets: categories, with a table of their own. */
 import { assert } from "@effect/vitest"
-import { Context, Duration, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
-import { type Collection, makeMemory, MemoryClaims } from "../../src/collection/Collection.ts"
+import { type Collection, layerMemory } from "../../src/collection/Collection.ts"
 import * as SqlCollection from "../../src/collection/SqlCollection.ts"
 import { makeCodec, optional, type Table, text } from "../../src/collection/Table.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databases, describeOnEach, noDatabase } from "../support/Databases.ts"
+import { databases, describeOnEach, noDatabase, sqlStores } from "../support/Databases.ts"
 import { describeCollection } from "./CollectionSuite.ts"
 
 interface NewCategory {
@@ -29,7 +28,7 @@ const table: Table<NewCategory, never, "reused", ServiceUnavailable> = {
 class Categories
   extends Context.Service<Categories, Collection<NewCategory, never, "reused", ServiceUnavailable>>()("test/Categories")
 {
-  static readonly layerMemory = Layer.effect(Categories, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))
+  static readonly layerMemory = layerMemory(Categories, table)
 }
 
 const created = Layer.effectDiscard(Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -39,8 +38,8 @@ const created = Layer.effectDiscard(Effect.flatMap(SqlClient.SqlClient, (sql) =>
     description text
   )`))
 const onSql = Layer.merge(
-  SqlPetRepository.layer,
-  Layer.provide(SqlCollection.layer(Categories, table, Effect.succeed(Duration.minutes(5))), created)
+  sqlStores,
+  Layer.provide(SqlCollection.layer(Effect.succeed(300))(Categories, table), created)
 )
 const stores = [
   { name: "memory", skip: false, layer: Layer.mergeAll(PetRepository.layerMemory, Categories.layerMemory, noDatabase) },

@@ -8,9 +8,8 @@ import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { clientOn, databases, describeOnEach, noDatabase, random, sqlApiKeys } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase, random, sqlApiKeys, sqlStores } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
 it.effect("A deletion of expired rows that fails is counted by its task", () =>
@@ -45,7 +44,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 ]
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-const services = Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
+const services = Layer.mergeAll(sqlStores, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
   Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))

@@ -8,15 +8,14 @@ import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { random, sqlApiKeys } from "../support/Databases.ts"
+import { random, sqlApiKeys, sqlStores } from "../support/Databases.ts"
 import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
-  Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
+  Layer.mergeAll(sqlStores, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
     Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),

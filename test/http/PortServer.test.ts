@@ -5,6 +5,7 @@ import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { api } from "../../src/resources.ts"
 import { memory } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
@@ -16,7 +17,9 @@ const handle = Effect.succeed(Effect.succeed(HttpServerResponse.text(large)))
 
 /** A port whose responses are large. Adds its number to `ports`. */
 const port = (ports: Array<number>) => {
-  const server = Layer.unwrap(Effect.map(ApiRoutes.makeHooks([]), (hooks) => PortServer.layer(handle, Settings, hooks)))
+  const server = Layer.unwrap(
+    Effect.map(ApiRoutes.makeHooks(api, []), (hooks) => PortServer.layer(handle, Settings, hooks))
+  )
   const report = Effect.map(HttpServer.HttpServer, ({ address }) => {
     if (address._tag !== "UnixPathAddress") ports.push(address.port)
   })

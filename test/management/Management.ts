@@ -2,15 +2,15 @@
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import type { stores } from "../support/Databases.ts"
+import { recordErrors } from "../support/LoggedErrors.ts"
 import { adminToken, send } from "../support/Process.ts"
-import { Service } from "../support/Service.ts"
+import { apiServer, Service } from "../support/Service.ts"
 import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
 import { freePort } from "../support/Temporary.ts"
 
@@ -41,13 +41,13 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
       lines.push({ level: logLevel, message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
     })
     const token = Redacted.make(adminToken)
-    const api = Layer.provide(Service.layer, ApiServer.layer)
+    const api = Layer.provide(Service.layer, apiServer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
     const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
       Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
-      Layer.provide(Logger.layer([logger]))
+      Layer.provide(Logger.layer([logger, recordErrors]))
     )
   }))
 

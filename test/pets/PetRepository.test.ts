@@ -3,15 +3,15 @@ import { assert, it } from "@effect/vitest"
 import { Arbitrary, ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { NewPet, petCursors } from "../../src/api/Pets.ts"
+import { idCursors } from "../../src/api/CollectionEndpoints.ts"
+import { NewPet } from "../../src/api/Pets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as CollectionCache from "../../src/collection/CollectionCache.ts"
 import { makeCodec } from "../../src/collection/Table.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { layerTest } from "../../src/testing.ts"
 import { describeCollection } from "../collection/CollectionSuite.ts"
-import { clientOn, databases, describeOnEach, noDatabase } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase, sqlStores } from "../support/Databases.ts"
 
 const owner = "key_a"
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
@@ -24,7 +24,7 @@ const ids = (selection: Selection) =>
 // The stores of `Databases.ts` would run the periodic work of keys too, which takes long when the clock moves by a day.
 const stores = [
   { name: "memory", skip: false, layer: Layer.merge(PetRepository.layerMemory, noDatabase) },
-  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(SqlPetRepository.layer, database.layer) }))
+  ...databases.map((database) => ({ ...database, layer: Layer.provideMerge(sqlStores, database.layer) }))
 ]
 
 describeCollection(stores, PetRepository, petsTable, (name) => ({ ...pet, name }))
@@ -52,7 +52,7 @@ describeOnEach(stores, "PetRepository", (it) => {
             }
             return created
           }), { concurrency: "unbounded" })
-        const listed = client.list({ limit: 100, cursor: petCursors.encode(before) })
+        const listed = client.list({ limit: 100, cursor: idCursors.encode(before) })
         const expected = created.toSorted((a, b) => Number(a.id - b.id))
         for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
       }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
@@ -60,7 +60,7 @@ describeOnEach(stores, "PetRepository", (it) => {
 })
 
 const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
-const caching = Layer.provide(SqlPetRepository.layer, settings)
+const caching = Layer.provide(sqlStores, settings)
 const cachingStores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(caching, database.layer) }))
 
 describeOnEach(cachingStores, "The pet cache", (it, database) => {
@@ -156,7 +156,7 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
         yield* empty
         const sql = yield* PgClient.PgClient
         const client = clientOn(Redacted.value(sql.config.url ?? assert.fail()))
-        const services = Layer.build(Layer.fresh(Layer.provide(SqlPetRepository.layer, client)))
+        const services = Layer.build(Layer.fresh(Layer.provide(sqlStores, client)))
         const process = Effect.map(services, Context.get(PetRepository))
         const processes = [yield* process, yield* process]
         // A deadlock, and a wait for a lock that timed out, would each roll a statement back.

@@ -28,11 +28,11 @@ import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as Inserts from "../../src/collection/Inserts.ts"
 import { toServiceUnavailable } from "../../src/http/RateLimit.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import type { Decision } from "../../src/rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import { sqlStores } from "../support/Databases.ts"
 import { isShared, makeDatabase, makeRedis } from "./Servers.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
@@ -100,7 +100,7 @@ const simulate = async (seed: number) => {
       findByHashes: database.findByHashesOf(process)
     }
     const sql = yield* database.sqlOf(process)
-    const repository = Layer.fresh(SqlPetRepository.layer).pipe(
+    const repository = Layer.fresh(sqlStores).pipe(
       Layer.provide([Layer.succeed(SqlClient.SqlClient, sql), ConfigProvider.layer(ConfigProvider.fromUnknown({}))])
     )
     return {

@@ -2,7 +2,7 @@
 import { NodeCrypto, NodeFileSystem } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { describe, layer, type Vitest } from "@effect/vitest"
-import { Clock, ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
@@ -12,15 +12,19 @@ import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import { layerMemory } from "../../src/collection/Collection.ts"
+import * as SqlCollection from "../../src/collection/SqlCollection.ts"
 import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
 import { databaseNames, databaseOptions } from "../../src/config/RoomOptions.ts"
+import { Settings } from "../../src/config/Settings.ts"
 import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { makeStores } from "../../src/resources.ts"
+import { recordErrors } from "./LoggedErrors.ts"
 import { temporaryDirectory } from "./Temporary.ts"
 
 const watchEventLoop = `
@@ -127,8 +131,12 @@ export const noDatabase = withoutServer(Effect.die("no database"))
 /** A database that never responds. */
 export const silentDatabase = withoutServer(Effect.never)
 
+/** The stores of all resources, on SQL and in memory. */
+export const sqlStores = makeStores(SqlCollection.layer(Settings.petCacheSeconds.config))
+export const memoryStores = makeStores(layerMemory)
+
 const silent = Layer.succeed(Readiness, Effect.fail(databaseErrors.silent))
-export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(
+export const memory = Layer.mergeAll(memoryStores, ApiKeys.layerMemory, noDatabase, silent).pipe(
   Layer.provideMerge(random)
 )
 
@@ -143,7 +151,7 @@ export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, Readiness.layer(databaseErrors)).pipe(
+    layer: Layer.mergeAll(sqlStores, sqlApiKeys, Readiness.layer(databaseErrors)).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))
@@ -152,6 +160,8 @@ export const stores = [
 /** A layer that tests share. With `isLive`, they have no `TestClock`. */
 type Store<R, E> = Readonly<{ name: string; skip: boolean; isLive?: boolean; layer: Layer.Layer<R, E> }>
 
+const errorLog = Logger.layer([recordErrors], { mergeWithExisting: true })
+
 export const describeOnEach = <R, E>(
   stores: ReadonlyArray<Store<R, E>>,
   title: string,
@@ -159,7 +169,9 @@ export const describeOnEach = <R, E>(
 ) => {
   for (const store of stores) {
     describe.skipIf(store.skip)(`${title} on ${store.name}`, () => {
-      layer(store.layer, { excludeTestServices: store.isLive === true })((it) => define(it, store.name))
+      layer(Layer.merge(store.layer, errorLog), { excludeTestServices: store.isLive === true })((it) =>
+        define(it, store.name)
+      )
     })
   }
 }

@@ -3,8 +3,7 @@ import { Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databaseAt, random, sqlApiKeys, temporaryDatabaseUrl } from "./Databases.ts"
+import { databaseAt, random, sqlApiKeys, sqlStores, temporaryDatabaseUrl } from "./Databases.ts"
 import { runProgram, untilListening } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
@@ -39,7 +38,7 @@ export const stores = (["session", "transaction"] as const).map((mode) => ({
   skip: process.env.TEST_DATABASE_URL === undefined || !isInstalled,
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
-    const services = Layer.merge(SqlPetRepository.layer, sqlApiKeys)
+    const services = Layer.merge(sqlStores, sqlApiKeys)
     return Layer.provideMerge(Layer.provide(services, databaseAt(url)), random)
   }))
 }))

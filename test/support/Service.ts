@@ -7,8 +7,10 @@ import type { NewKey } from "../../src/api/KeySchemas.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import * as HeldServices from "../../src/node-server/HeldServices.ts"
-import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { api, routes } from "../../src/resources.ts"
+import type { memoryStores } from "./Databases.ts"
+import { recordErrors } from "./LoggedErrors.ts"
 import { unlimitedKeyOptions } from "./Process.ts"
 import { type ReceivedResponse, sendBytes } from "./Sockets.ts"
 
@@ -45,19 +47,26 @@ export class Service extends Context.Service<Service, Effect.Success<typeof make
   static readonly layer = Layer.effect(Service, makeService)
 }
 
-/** Runs the service on `store`, which may have another `RateLimiter`, on a free port. Its log goes to `loggers`. */
+/** The API port, on the stores of all resources. */
+export const apiServer = ApiServer.layer(api, routes)
+
+/**
+ * Runs the service on `store`, which may have another `RateLimiter`, on a free port. `port` can serve another API.
+ * Its log goes to `loggers`.
+ */
 export const service = <E>(
-  store: Layer.Layer<PetRepository | Layer.Success<typeof ApiKeys.layerMemory> | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<Layer.Success<typeof memoryStores | typeof ApiKeys.layerMemory> | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
-  { draining = GracefulShutdown.layer, loggers = [] }: {
+  { draining = GracefulShutdown.layer, loggers = [], port = apiServer }: {
     readonly draining?: Layer.Layer<GracefulShutdown>
     readonly loggers?: ReadonlyArray<Logger.Logger<unknown, unknown>>
+    readonly port?: typeof apiServer
   } = {}
 ) =>
   Layer.fresh(Service.layer.pipe(
-    Layer.provideMerge(ApiServer.layer),
+    Layer.provideMerge(port),
     Layer.provide(draining),
     HeldServices.provide(Layer.provideMerge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
-    Layer.provide(Logger.layer(loggers))
+    Layer.provide(Logger.layer([...loggers, recordErrors]))
   ))

@@ -1,0 +1,65 @@
+/** What the handlers of every collection do: they call its store, and turn absent items into 404. */
+import { Context, Effect, Layer, Option, References, Scope, Tracer } from "effect"
+import { idCursors } from "../api/CollectionEndpoints.ts"
+import { NotFound } from "../api/Errors.ts"
+import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
+import { type Cursor, listLimit } from "../api/Paging.ts"
+import type { Collection } from "../collection/Collection.ts"
+import type { Filters } from "../collection/Table.ts"
+import * as HeldServices from "../node-server/HeldServices.ts"
+
+interface PageQuery {
+  readonly limit?: number
+  readonly cursor?: Cursor
+}
+
+/** Returns the items of a page, and the query of the next one, if there is one. */
+export const listPage = <New extends object, Filter extends keyof New, Unavailable, Query extends PageQuery>(
+  store: Pick<Collection<New, Filter, unknown, Unavailable>, "list">,
+  query: Query,
+  filters: Filters<New, Filter>
+) => {
+  const list = (after?: bigint) =>
+    Effect.map(
+      store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
+      ({ items, next }) =>
+        next === undefined ? { items } : { items, next: { ...query, cursor: idCursors.encode(next) } }
+    )
+  return query.cursor === undefined ? list() : Effect.flatMap(idCursors.decode(query.cursor), list)
+}
+
+/** Creates an item. The idempotency key belongs to the API key of the request. */
+export const createItem = <New extends object, Reused, Unavailable>(
+  store: Pick<Collection<New, never, Reused, Unavailable>, "create">,
+  item: New,
+  key: string | undefined
+) =>
+  key === undefined
+    ? store.create(item)
+    : Effect.flatMap(CurrentKey, ({ id: owner }) => store.create(item, { owner, key }))
+
+/** Returns the item that `found` has. `noun` names it in the message of a 404. */
+export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<Option.Option<A>, E>) =>
+  Effect.flatMap(
+    found,
+    (item) => Effect.fromOption(item, () => new NotFound({ message: `There is no ${noun} ${id}.` }))
+  )
+
+type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
+
+/**
+ * The handlers of a group, which use `store`. HttpApi adds their context to that of every request, so it has only what
+ * they need, and neither the span nor the log fields that a request has.
+ */
+export const layer = <Store, Shape, Group>(
+  store: Context.Key<Store, Shape>,
+  group: Layer.Layer<Group, never, Store | Middleware>
+) =>
+  Layer.effectContext(
+    Effect.updateContext(Layer.build(group), (context: Context.Context<Store | Middleware | Scope.Scope>) =>
+      HeldServices.omit(context).pipe(
+        Context.omit(Tracer.ParentSpan, References.CurrentLogAnnotations),
+        Context.merge(Context.pick(Scope.Scope, ...operationMiddleware)(context)),
+        Context.add(store, Context.get(context, store))
+      ))
+  )

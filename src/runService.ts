@@ -1,0 +1,134 @@
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
+import type { HttpServer } from "effect/http"
+import * as FirstKey from "./api-keys/FirstKey.ts"
+import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
+import { databaseErrors } from "./api/DatabaseErrors.ts"
+import { apiKeyOptions } from "./config/ApiKeySettings.ts"
+import { redisOptions } from "./config/RedisSettings.ts"
+import { databaseOptions, isEmbedded, savedStatesOptions } from "./config/RoomOptions.ts"
+import { checkSettings, Settings } from "./config/Settings.ts"
+import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
+import { MakeCountFailure } from "./database/BackgroundFailures.ts"
+import * as Database from "./database/Database.ts"
+import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
+import { Readiness } from "./database/Readiness.ts"
+import * as WriteBehind from "./database/WriteBehind.ts"
+import * as ApiServer from "./http/ApiServer.ts"
+import { GracefulShutdown } from "./http/RequestLifecycle.ts"
+import { AdminToken } from "./management/AdminToken.ts"
+import * as ManagementServer from "./management/ManagementServer.ts"
+import * as HeldServices from "./node-server/HeldServices.ts"
+import type { CannotListen } from "./node-server/NodeServer.ts"
+import { describeCause } from "./observability/DescribeCause.ts"
+import * as Logging from "./observability/Logging.ts"
+import { makeCountFailure } from "./observability/MetricConstructors.ts"
+import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
+import * as Telemetry from "./observability/Telemetry.ts"
+import * as SavedStates from "./rate-limit/SavedStates.ts"
+import * as StateLookups from "./rate-limit/StateLookups.ts"
+
+const rateLimiter = Layer.unwrap(Effect.gen(function*() {
+  const redisUrl = yield* Config.option(Settings.redisUrl.config)
+  if (Option.isNone(redisUrl)) return SavedStates.layer(savedStatesOptions)
+  const { layer } = yield* Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts"))
+  return layer(yield* redisOptions)
+}))
+
+const apiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+
+const services = Layer.mergeAll(apiKeys, rateLimiter, Readiness.layer(databaseErrors)).pipe(
+  Layer.provide(StateLookups.layer),
+  Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
+  Layer.provide(Layer.succeed(MakeCountFailure, makeCountFailure)),
+  // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
+  Layer.provideMerge(AdminToken.layer),
+  Layer.provideMerge(NodeCrypto.layerSecureRandom),
+  Layer.provide(NodeFileSystem.layer)
+)
+
+/**
+ * Starts the graceful shutdown. For `DRAIN_SECONDS`, the process reports not ready and closes each connection after its
+ * response, so that load balancers stop using it. Then the listeners close.
+ */
+const drain = Layer.effectDiscard(Effect.gen(function*() {
+  const shutdown = yield* GracefulShutdown
+  const seconds = yield* Settings.drainSeconds.config
+  yield* Effect.addFinalizer(() => Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds))))
+}))
+
+const exitWithFailure = (): void => void (process.exitCode = 1)
+
+const reportHang = Effect.andThen(
+  Effect.logError("The service did not stop in time. Counts that are not yet written to the database are lost."),
+  Effect.sync(exitWithFailure)
+)
+
+const logStart = Layer.effectDiscard(Effect.gen(function*() {
+  yield* ApiServer.logStart
+  yield* ManagementServer.logStart
+}))
+
+const firstKey = Layer.unwrap(Effect.gen(function*() {
+  return (yield* isEmbedded) ? FirstKey.layer(yield* ApiServer.exampleUrl) : Layer.empty
+}))
+
+type ApiServerLayer = Layer.Layer<
+  HttpServer.HttpServer,
+  CannotListen | Config.ConfigError,
+  GracefulShutdown | Layer.Success<typeof services>
+>
+
+const makeService = (apiServer: ApiServerLayer) =>
+  // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
+  Layer.merge(drain, firstKey).pipe(
+    Layer.provide(logStart),
+    Layer.provide([apiServer, ManagementServer.layer]),
+    HeldServices.provide(GracefulShutdown.layer),
+    HeldServices.provide(services),
+    closeWithin(maxServiceClose, reportHang),
+    HeldServices.provide(Layer.succeed(WriteBehind.OnLostValues, exitWithFailure))
+  )
+
+const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
+
+const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
+  const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
+  const failWithLoss = (error: DataDirectoryFailed | DataDirectoryLost) =>
+    void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const launched = Layer.launch(
+    HeldServices.provide(Layer.succeed(OnDataDirectoryLost, failWithLoss))(makeService(apiServer))
+  )
+  // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
+  return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
+})
+
+const variables = Object.keys(process.env).filter((name) => process.env[name] !== "")
+
+/** Runs the service with this API port until a signal ends the process. */
+export const runService = (apiServer: ApiServerLayer): void =>
+  launch(apiServer).pipe(
+    Effect.onInterrupt(() => Effect.logInfo("Stopped")),
+    Effect.provide(Telemetry.layer.pipe(
+      closeWithin(maxTelemetryClose),
+      Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
+      Layer.tapCause((cause) => Console.error(describeCause(cause))),
+      Layer.provide(
+        Layer.effectDiscard(Effect.tapError(checkSettings(variables), ({ message }) => Console.error(message)))
+      )
+    )),
+    NodeRuntime.runMain({
+      disableErrorReporting: true,
+      // Exit with 0 after a signal such as SIGTERM, or with 1 if the shutdown hung or
+      // counts were lost. After a failure, exit with the code
+      // of the error, by default 1.
+      teardown: (exit, onExit) =>
+        onExit(
+          Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)
+            ? Runtime.getErrorExitCode(Cause.squash(exit.cause))
+            : Number(process.exitCode ?? 0)
+        )
+    })
+  )
