@@ -23,15 +23,15 @@ const group = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
         Effect.map(
           key === undefined
             ? repository.create(payload)
-            : Effect.flatMap(CurrentKey, ({ id: owner }) =>
-              repository.create(payload, { owner, key })),
+            : CurrentKey.use(({ id: owner }) =>
+              repository.create(payload, { owner, key })
+            ),
           ({ isReplay, item: pet }) => ({ pet, isReplay })
         ),
       getPet: ({ params: { petId } }) =>
         Effect.flatMap(
           repository.find(petId),
-          (found) =>
-            Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
+          (found) => Effect.fromOption(found, () => new NotFound({ message: `There is no pet ${petId}.` }))
         )
     })
   }))
