@@ -23,9 +23,9 @@ export const makeWithin = Effect.map(
     Effect.provideService(within(statements), AdminShare, share)
 )
 
-/** As `Outage.makeDeadline`, for statements of the admin API. The deadline includes the wait for a connection. */
+/** As `Outage.makeRunner`, for statements of the admin API. The deadline includes the wait for a connection. */
 export const makeDeadline = Effect.gen(function*() {
   const withinShare = yield* makeWithin
-  const withinDeadline = yield* Outage.makeDeadline()
+  const withinDeadline = yield* Outage.makeRunner()
   return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))
 })

@@ -13,7 +13,7 @@
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
-import { callTimeout, databaseSilent } from "./Deadline.ts"
+import { callTimeout, databaseUnavailable } from "./Deadline.ts"
 
 interface Call<A, B, E> {
   readonly item: A
@@ -49,7 +49,7 @@ const tickMs = 50
 /** The most that a tick adds to `elapsedMs`, so that a pause of this process does not time out all calls. */
 const maxTickMs = 250
 
-const unavailable = Exit.fail(databaseSilent)
+const unavailable = Exit.fail(databaseUnavailable)
 
 /**
  * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls

@@ -14,7 +14,7 @@ import { ServiceUnavailable } from "../api/Errors.ts"
 /** The failure of a call during an outage of the database. */
 export type Unavailable = ServiceUnavailable
 
-export const databaseSilent = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
+export const databaseUnavailable = new ServiceUnavailable({ message: "The database does not respond. Retry shortly." })
 
 export const callTimeout = Duration.seconds(3)
 
@@ -41,7 +41,7 @@ const failAfter = (timeout: Duration.Duration) =>
     const readMs = Math.min(readTimeMs, waitMs)
     const fail = Effect.andThen(
       Effect.logError(`A database statement failed: it took longer than ${Duration.format(timeout)}`),
-      Effect.fail(databaseSilent)
+      Effect.fail(databaseUnavailable)
     )
     return Effect.delay(Effect.delay(fail, readMs), waitMs - readMs)
   })
@@ -56,7 +56,7 @@ export const make = Effect.fnUntraced(function*(timeout = callTimeout) {
         const ended = Effect.flatMap(
           Fiber.await(fiber),
           (exit): Exit.Exit<A, E | ServiceUnavailable> =>
-            Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Exit.fail(databaseSilent) : exit
+            Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Exit.fail(databaseUnavailable) : exit
         )
         const ending = Effect.raceFirst(ended, failAfter(timeout))
         return Effect.ensuring(restore(ending), Effect.sync(() => fiber.interruptUnsafe()))

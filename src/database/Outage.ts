@@ -11,7 +11,7 @@ import { SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describeCause } from "../observability/DescribeCause.ts"
 import * as Deadline from "./Deadline.ts"
-import { databaseSilent } from "./Deadline.ts"
+import { databaseUnavailable } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -52,11 +52,12 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
     isOutage(fault)
       ? Effect.andThen(
         Effect.logError(`A database statement failed: ${describeCause(Cause.fail(fault))}`),
-        Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseSilent)
+        Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseUnavailable)
       )
       : Effect.die(fault))
 
-export const makeDeadline = (timeout?: Duration.Duration) =>
+/** Returns a function that runs statements for at most `timeout`, and fails with `ServiceUnavailable` in an outage. */
+export const makeRunner = (timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(timeout),
     (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>

@@ -10,8 +10,8 @@ export class Readiness
     Readiness,
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
-      const withinDeadline = yield* Outage.makeDeadline(Duration.seconds(1))
-      return yield* make(withinDeadline(sql`SELECT 1`))
+      const run = yield* Outage.makeRunner(Duration.seconds(1))
+      return yield* make(run(sql`SELECT 1`))
     })
   )
 }

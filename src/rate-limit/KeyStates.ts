@@ -16,7 +16,7 @@
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import * as Batcher from "../database/Batcher.ts"
-import { databaseSilent } from "../database/Deadline.ts"
+import { databaseUnavailable } from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import type { State } from "./Policy.ts"
 
@@ -129,7 +129,7 @@ export const make = Effect.fnUntraced(function*(
     Effect.suspend(() => {
       const state = find(key)
       if (state !== undefined) return Effect.succeed(state)
-      if (loads === 0) return Effect.fail(databaseSilent)
+      if (loads === 0) return Effect.fail(databaseUnavailable)
       return Effect.andThen(load(key), loadWhileAbsent(key, loads - 1))
     })
 

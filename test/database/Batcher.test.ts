@@ -3,7 +3,7 @@ import { Clock, Deferred, Effect, Exit, Fiber, Latch, Logger, Option, Scheduler,
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as Batcher from "../../src/database/Batcher.ts"
-import { databaseSilent } from "../../src/database/Deadline.ts"
+import { databaseUnavailable } from "../../src/database/Deadline.ts"
 
 type Options = Readonly<Partial<Record<"concurrency" | "size", number> & { hangs: boolean; scope: Scope.Scope }>>
 
@@ -36,7 +36,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   return { call, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
 })
 
-const unavailable = Exit.fail(databaseSilent)
+const unavailable = Exit.fail(databaseUnavailable)
 
 /** How the calls have ended so far. */
 const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>

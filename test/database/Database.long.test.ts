@@ -91,7 +91,7 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         yield* Effect.sleep("8 seconds")
         proxy.muteOpen()
         const startedAt = performance.now()
-        const withinDeadline = yield* Outage.makeDeadline()
+        const withinDeadline = yield* Outage.makeRunner()
         const call = Effect.exit(withinDeadline(sql`SELECT 1`))
         const served = Effect.repeat(call, { until: Exit.isSuccess })
         yield* Effect.replicateEffect(served, calls, { concurrency: calls })

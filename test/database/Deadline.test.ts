@@ -14,7 +14,7 @@ it.effect("The check of the database for /readyz fails after one second", () =>
     yield* TestClock.adjust("999 millis")
     assert.isUndefined(fiber.pollUnsafe())
     yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(yield* Effect.flip(Fiber.join(fiber)), Deadline.databaseSilent)
+    assert.deepStrictEqual(yield* Effect.flip(Fiber.join(fiber)), Deadline.databaseUnavailable)
   }))
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
@@ -27,7 +27,7 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     yield* TestClock.adjust("2999 millis")
     assert.isUndefined(call.pollUnsafe())
     yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseSilent))
+    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(Deadline.databaseUnavailable))
   }))
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>

@@ -3,7 +3,7 @@ import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
-import { databaseSilent } from "../../src/database/Deadline.ts"
+import { databaseUnavailable } from "../../src/database/Deadline.ts"
 import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
 import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
@@ -23,7 +23,7 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 it.effect("The database is checked for /readyz, which names it in an outage, for /metrics, and every 15 seconds", () =>
   Effect.gen(function*() {
     let [isDown, pings] = [true, 0]
-    const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseSilent) : Effect.void)
+    const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseUnavailable) : Effect.void)
     const readiness = Layer.effect(Readiness, makeReadiness(ping))
     yield* Effect.gen(function*() {
       const { lines } = yield* Management

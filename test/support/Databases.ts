@@ -12,7 +12,7 @@ import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
-import { databaseSilent } from "../../src/database/Deadline.ts"
+import { databaseUnavailable } from "../../src/database/Deadline.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
@@ -106,7 +106,7 @@ export const noDatabase = withoutServer(Effect.die("no database"))
 /** A database that never responds. */
 export const silentDatabase = withoutServer(Effect.never)
 
-const silent = Layer.succeed(Readiness, Effect.fail(databaseSilent))
+const silent = Layer.succeed(Readiness, Effect.fail(databaseUnavailable))
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase, silent).pipe(
   Layer.provideMerge(random)
 )
