@@ -89,8 +89,9 @@ interface Services {
 }
 
 /**
- * Provides a `PetstoreClient` that calls an in-process service, the parts of that service, and `TestService`, which
- * injects faults. By default, issues the client's API key, and keeps `pets`, `apiKeys` and `rateLimiter` in memory.
+ * Provides a `PetstoreClient` that calls a service in this process, and `TestService`, which injects faults into that
+ * service. By default, it issues the client's API key. `pets`, `apiKeys` and `rateLimiter` replace parts of the
+ * service, which are in memory by default. The layer also provides those parts.
  */
 export const layerTest = (
   {

@@ -41,7 +41,8 @@ export const PetstoreClientErrorReason = Schema.Union([
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
 /**
- * A failure other than the API's declared errors. An endpoint of your own `HttpApi` that fails with it returns 502.
+ * A failure other than the API's declared errors. If an endpoint of your own `HttpApi` declares this error and fails
+ * with it, the endpoint responds with 502.
  *
  * Its encoded form is safe to pass on: it has `reason`, `requestId` and `retryAfter`, without the URL, the host and the
  * causes, which only the process that made the call has, in `message` and in the `cause` of `reason`.

@@ -8,9 +8,9 @@ const noWriters: ReadonlySet<unknown> = new Set()
 /**
  * An id is settled when no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
  *
- * Ids come from an ascending sequence, and a transaction locks the table for writing before it takes an id. So when an
- * item is visible, each transaction that took a lower id has ended or holds this lock. Its id is settled when all
- * transactions that held the lock at that moment have ended.
+ * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's shared `ROW EXCLUSIVE`
+ * lock of the table. So when an item is visible, each transaction that took a lower id has ended or holds this lock.
+ * The item's id is settled once all transactions that held the lock at that moment have ended.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity

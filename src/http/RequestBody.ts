@@ -41,7 +41,8 @@ const expectedOf = (text: string): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path for short texts, which cannot nest deeply: if `stringify(parse(text)) === text`, no name is duplicated.
+    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A short text has too few characters to
+    // nest deeper than `maxLevels`, so the limit of depth holds without a check.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {

@@ -70,7 +70,7 @@ export interface RequestContext extends Readonly<RequestState> {}
 
 /** `sentId` is the `X-Request-Id` of the request. */
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: Tracer.AnySpan): RequestContext => {
-  // Ignore an id with a secret: `redactSecrets` inserts `…`, which the pattern does not match.
+  // If the id contains a secret, `redactSecrets` puts `…` in its place. The pattern rejects `…`, so a new id is made.
   const isUsable = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
   return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
 }

@@ -14,7 +14,10 @@ export type ParserFault =
 
 const latin1 = new TextDecoder("latin1")
 
-/** Finds the unknown method in the packet that Node rejected. `bytesParsed` may point into the middle of the method. */
+/**
+ * Finds the unknown method in the packet that Node rejected. `bytesParsed` can point to any byte of the method, so
+ * search backwards for the start of the request line.
+ */
 const unknownMethod = (error: unknown): string | undefined => {
   if (!Predicate.hasProperty(error, "rawPacket") || !Predicate.hasProperty(error, "bytesParsed")) return undefined
   const bytes = error.rawPacket instanceof Uint8Array ? latin1.decode(error.rawPacket) : ""

@@ -7,7 +7,7 @@ import { redactSecrets } from "../api/Secrets.ts"
 import { Settings } from "../config/Settings.ts"
 import { serviceVersion } from "./ProcessMetrics.ts"
 
-/** By default, Effect exports nothing, even if an OTLP endpoint is set. `otlp` enables an exporter. */
+/** Effect exports nothing by default, even with an OTLP endpoint; these defaults enable all three exporters. */
 const defaults = {
   OTEL_SERVICE_NAME: Brand.name,
   OTEL_SERVICE_VERSION: serviceVersion,

@@ -4,7 +4,7 @@
  *
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
  * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
- * - The calls of one caller are decided in their order. One command has calls of one caller with the same limits.
+ * - The charges of one key or address are decided in their order. Those of one command have the same limits.
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
 import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
@@ -28,7 +28,7 @@ interface Call {
 }
 
 /**
- * The calls of one caller in an event-loop turn. `Batcher` is not used, because a batch must keep the order of calls
+ * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep their order
  * and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {

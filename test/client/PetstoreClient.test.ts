@@ -453,6 +453,28 @@ describe("PetstoreClient with a failing service", () => {
       assert.lengthOf(requests, 10)
     }))
 
+  it.effect.each([401, 404])(
+    "keeps one request in flight after a first response with %d and without limits",
+    (status) =>
+      Effect.gen(function*() {
+        const replies: ReadonlyArray<Reply> = [error(status, "later"), "never"]
+        const { requests } = yield* withReplies(replies, ({ list }) =>
+          Effect.andThen(
+            Effect.flip(list()),
+            Effect.timeoutOption(Effect.replicateEffect(list(), 100, { concurrency: "unbounded" }), "500 millis")
+          ))
+        assert.lengthOf(requests, 2)
+      })
+  )
+
+  it.effect("fails at once if Retry-After ends after its timeout, also with a longer maxWait", () =>
+    Effect.gen(function*() {
+      const options = { timeout: "2 seconds", retry: { maxWait: "10 seconds" } } as const
+      const { requests, result, seconds } = yield* failureOf([busy, pets], options)
+      assert.deepStrictEqual([reasonOf(result), requests.length], ["ServiceUnavailable", 1])
+      assert.isAtMost(seconds, 1)
+    }))
+
   it.effect.each<Reply>(["never", busy])(
     "fails at its timeout, and sends nothing more: %s",
     (reply) =>

@@ -218,7 +218,7 @@ export const describeCollection = <
         const [commits] =
           yield* sql`SELECT count(DISTINCT xmin::text)::int AS count FROM ${name} WHERE name = 'ordered'`
         assert.isBelow(Number(commits?.count), 100)
-        assert.isAbove(snapshots.length, 1)
+        assert.isNotEmpty(snapshots.filter(({ length }) => length > 0 && length < 400), "no read during the creates")
         for (const rows of snapshots) assert.deepStrictEqual(rows, all.slice(0, rows.length))
       }))
   })

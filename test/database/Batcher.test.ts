@@ -43,14 +43,15 @@ const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
   fibers.map((fiber) => fiber.pollUnsafe() ?? "waits")
 
 describe("A call", () => {
-  it.effect("whose function throws fails its calls, and the next one runs", () =>
+  it.effect("fails if the function of its batch throws, and the next one runs", () =>
     Effect.gen(function*() {
       const run = (items: ReadonlyArray<number>) => {
         if (items.includes(0)) throw new Error("broken")
         return Effect.succeed(new Map(items.map((item) => [item, 1 / item])))
       }
       const invert = yield* Batcher.make({ name: "invert", concurrency: 1, size: 10, run })
-      assert.match(String(yield* Effect.exit(invert(0))), /broken/)
+      const exits = yield* Effect.replicateEffect(Effect.exit(invert(0)), 2, { concurrency: 2 })
+      for (const exit of exits) assert.match(String(exit), /broken/)
       assert.strictEqual(yield* invert(2), 0.5)
     }))
 
@@ -89,7 +90,7 @@ describe("A call", () => {
 })
 
 describe("A batch", () => {
-  it.effect("starts after its calls, is bounded in number and size, and has the newest calls first", () =>
+  it.effect("has the newest calls first, while at most two batches of three items run", () =>
     Effect.gen(function*() {
       const { release, runs, start } = yield* make({ concurrency: 2, size: 3 })
       const items = [0, 1, 2, 2, 0, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -113,13 +114,15 @@ describe("A batch", () => {
       assert.strictEqual(yield* call(5), 10)
     }))
 
-  it.effect("has a span with links to its requests, unless none is traced", () =>
+  it.effect("has a span with links to its sampled requests, unless none is sampled", () =>
     Effect.gen(function*() {
       const { call, release, spans } = yield* make()
       yield* release
       const [a, b] = [yield* Effect.makeSpan("a"), yield* Effect.makeSpan("b")]
-      yield* Effect.forEach([a, b], (span, item) => Effect.withParentSpan(call(item), span), { concurrency: 2 })
-      yield* call(3)
+      const unsampled = yield* Effect.makeSpan("unsampled", { sampled: false })
+      const parents = [unsampled, a, b]
+      yield* Effect.forEach(parents, (span, item) => Effect.withParentSpan(call(item), span), { concurrency: 3 })
+      yield* Effect.withParentSpan(call(3), unsampled)
       const [traced, untraced] = spans
       assert.deepInclude(traced, { name: "double", parent: Option.some(a), links: [{ span: b, attributes: {} }] })
       assert.isUndefined(untraced)

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer } from "effect"
+import { Cause, Context, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Outage from "../../src/database/Outage.ts"
+import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { databaseAt } from "../support/Databases.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -31,10 +32,18 @@ const makePool = Effect.fnUntraced(function*(withTls = false) {
 })
 
 describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concurrent: true }, () => {
-  it.live("end statements after 2.5 seconds, and stay open while they are idle", () =>
+  it.live("end statements after 2.5 seconds", () =>
     Effect.gen(function*() {
-      const { pids, sessions, sql } = yield* makePool()
-      assert.deepStrictEqual(yield* sql`SHOW statement_timeout`, [{ statement_timeout: "2500ms" }])
+      const { sql } = yield* makePool()
+      const startedAt = performance.now()
+      const error = yield* Effect.flip(sql`SELECT pg_sleep(20)`)
+      assert.match(describeCause(Cause.fail(error)), /statement timeout/)
+      assert.approximately(performance.now() - startedAt, 3_000, 600)
+    }))
+
+  it.live("stay open while they are idle", () =>
+    Effect.gen(function*() {
+      const { pids, sessions } = yield* makePool()
       yield* Effect.sleep("8 seconds")
       assert.sameMembers((yield* sessions).map(({ pid }) => pid), pids)
     }))
@@ -47,7 +56,8 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         assert.lengthOf(new Set(pids), 2)
         proxy.setFault(fault)
         const startedAt = performance.now()
-        yield* Effect.flip(Effect.timeout(sql`SELECT 1`, "1 second"))
+        const lost = yield* Effect.timeout(Effect.exit(sql`SELECT 1`), "10 seconds")
+        assert.isTrue(Exit.isFailure(lost), "the statement fails by itself")
         assert.isBelow(performance.now() - startedAt, 4_000)
         proxy.setFault(undefined)
         yield* Effect.sleep("1 second")

@@ -1,21 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Duration, Effect, Exit, Fiber, Latch, Layer, Logger, Scheduler, Scope } from "effect"
+import { Clock, Duration, Effect, Exit, Latch, Logger, Scheduler, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { setTimeout } from "node:timers/promises"
 import * as Deadline from "../../src/database/Deadline.ts"
-import { Readiness } from "../../src/database/Readiness.ts"
-import { silentDatabase } from "../support/Databases.ts"
-
-it.effect("The check of the database for /readyz fails after one second", () =>
-  Effect.gen(function*() {
-    const check = Context.get(yield* Layer.build(Layer.provide(Readiness.layer, silentDatabase)), Readiness)
-    const fiber = yield* Effect.forkChild(check, { startImmediately: true })
-    yield* TestClock.adjust("999 millis")
-    assert.isUndefined(fiber.pollUnsafe())
-    yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(yield* Effect.flip(Fiber.join(fiber)), Deadline.databaseUnavailable)
-  }))
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
   Effect.gen(function*() {

@@ -51,17 +51,6 @@ describe("The pages", () => {
   const { components, info, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(PetstoreApi)))
   const [reference = "", errors = ""] = ["docs/reference.md", "docs/errors-and-limits.md"].map(readPage)
 
-  it("begin with commands for a fresh machine, which CI runs too", () => {
-    const ci = readPage(".ci/run").split("\n")
-    const scripts: Readonly<Record<string, string>> = JSON.parse(readPage("package.json")).scripts
-    const block = /^```sh\nnpm ci && npm start .*\nnpm ci && npm test .*\n```\n\n(.*)$/m
-    const [, sentence = ""] = block.exec(readPage("README.md")) ?? []
-    const named = ["npm ci", ...sentence.match(/npm (?:test|run [\w:]+)/g) ?? []]
-    for (const command of named) assert.isTrue(ci.some((line) => line.startsWith(`${command} `)), command)
-    assert.lengthOf(named, 4)
-    assert.strictEqual(scripts["test:all"], "npm test && npm run test:long")
-  })
-
   it.effect("of the client name each call of both clients, in the table of the client, and no others", () =>
     Effect.gen(function*() {
       const tables = readPage("package/README.md").split("\n### Keys")

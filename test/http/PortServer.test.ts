@@ -5,7 +5,9 @@ import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { until } from "../support/Process.ts"
+import { memory } from "../support/Databases.ts"
+import { until, untilTrue } from "../support/Process.ts"
+import { Service, service } from "../support/Service.ts"
 import { message, openConnections } from "../support/Sockets.ts"
 
 /** More than the buffers of both sockets hold. */
@@ -42,3 +44,21 @@ it.live("All ports together close the connection that has waited longest while r
     Layer.fresh(Layer.merge(port(ports), port(ports)).pipe(Layer.provide([RateLimiter.layerMemory, config])))
   ))
 })
+
+const perAddress = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }
+it.live.each<readonly [title: string, open: number, localAddress: string, config: Readonly<Record<string, string>>]>([
+  ["20 connections, and closes others, with MAX_CONNECTIONS=20", 20, "127.0.0.1", { MAX_CONNECTIONS: "20" }],
+  ["20 connections of an address with MAX_CONNECTIONS_PER_ADDRESS=20", 20, "127.0.0.2", perAddress],
+  ["any number of connections of a trusted proxy", 30, "127.0.0.3", perAddress]
+])("A port serves %s", ([, open, localAddress, config]) =>
+  Effect.gen(function*() {
+    const { port } = yield* Service
+    const countServed = Effect.gen(function*() {
+      const sockets = yield* openConnections(port, 30, { bytes: message("GET / HTTP/1.1", ["Host: x"]), localAddress })
+      yield* until(() => sockets.every((socket) => socket.resume().bytesRead > 0 || socket.closed))
+      return sockets.filter(({ bytesRead }) => bytesRead > 0).length
+    }).pipe(Effect.scoped)
+    assert.strictEqual(yield* countServed, open)
+    // Closed connections count no more, once the service has read their ends.
+    yield* untilTrue(Effect.map(countServed, (served) => served === open), `${open} connections are served again`)
+  }).pipe(Effect.provide(service(memory, config))))

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Layer } from "effect"
+import { Deferred, Effect, Layer, Metric } from "effect"
 import { TestClock } from "effect/testing"
 import { AuditLog } from "../../src/api-keys/AuditLog.ts"
 import { KeyUsage } from "../../src/api-keys/KeyUsage.ts"
@@ -19,7 +19,7 @@ const limitsOf = ({ headers, status }: ReceivedResponse) => {
 }
 
 describe("Rate limits", () => {
-  it.effect("allow 60 requests a minute on Free, whatever their status, then return 429, and ban a key that keeps calling", () =>
+  it.effect("allow 60 requests a minute on Free, whatever their status, then return 429 until the minute ends", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey
@@ -44,16 +44,25 @@ describe("Rate limits", () => {
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 429, retryAfter: "1" })
       yield* TestClock.adjust("1 millis")
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
+    }).pipe(Effect.provide(service(memory))))
 
+  it.effect("ban a Free key for 60 seconds at its 60th response with 429 in a minute", () =>
+    Effect.gen(function*() {
+      const { call, newKey } = yield* Service
+      const key = yield* newKey
+      yield* TestClock.setTime(1_000_500)
+      yield* call("/v1/pets", { key })
       yield* TestClock.adjust("30 seconds")
-      yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 60)
+      yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 59)
+      const rejected = yield* call("/v1/pets", { key })
+      assertError(rejected, 429, "api_key_banned")
       // The minute's window ends before the ban, and the day's window after it.
       yield* TestClock.adjust("40 seconds")
       const banned = yield* call("/v1/pets", { key })
       const kept = "The API key is temporarily banned for continued requests after 429 responses. Retry in 20 seconds."
       assertError(banned, 429, "api_key_banned", kept)
-      assert.include(limitsOf(banned), { remaining: "0", reset: "1151", retryAfter: "20" })
-      assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=20, "day";r=880;t=86270`)
+      assert.include(limitsOf(banned), { remaining: "0", reset: "1091", retryAfter: "20" })
+      assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=20, "day";r=940;t=86330`)
     }).pipe(Effect.provide(service(memory))))
 
   it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
@@ -81,7 +90,11 @@ describe("Rate limits", () => {
         assert.include(limitsOf(rejected), { remaining: "0", scope: "address", retryAfter: "60" })
       }
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", scope: "key" })
-      // Behind a trusted proxy, each IPv4 address and each /64 of IPv6 has its own limit.
+    }).pipe(Effect.provide(service(memory))))
+
+  it.effect("count each IPv4 address and each /64 of IPv6 behind a trusted proxy on its own", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
       const leftOf = (client: string) =>
         Effect.map(call("/v1/pets", { headers: { "x-forwarded-for": client } }), (each) => limitsOf(each).remaining)
       const left = yield* Effect.forEach(["2001:db8::1", "2001:db8::f", "2001:db8:0:1::1", "192.0.2.1"], leftOf)
@@ -119,11 +132,13 @@ describe("Rate limits", () => {
     const limiter = Layer.effect(RateLimiter, Effect.map(RateLimiter, (own) => ({ ...own, charge: chargeLate(own) })))
     const add = (event: string) => void events.push(event)
     const usage = Layer.effect(KeyUsage, Effect.map(KeyUsage, (own) => ({ ...own, count: (_, kind) => add(kind) })))
-    const recordBan: AuditLog["Service"]["recordBan"] = ({ until }) => Effect.sync(() => add(`ban until ${until}`))
+    const recordBan: AuditLog["Service"]["recordBan"] = ({ address, until }) =>
+      Effect.sync(() => add(`ban until ${until}, caused by ${address}`))
     const audit = Layer.effect(AuditLog, Effect.map(AuditLog, (own) => ({ ...own, recordBan })))
     return Effect.gen(function*() {
       const { call, newKey, port } = yield* Service
-      const bytes = message("GET /v1/pets HTTP/1.1", ["Host: x", `Authorization: Bearer ${yield* newKey}`])
+      const fields = ["Host: x", "X-Forwarded-For: 2001:db8::1", `Authorization: Bearer ${yield* newKey}`]
+      const bytes = message("GET /v1/pets HTTP/1.1", fields)
       const [socket] = yield* openConnections(port, 1, { bytes })
       yield* until(() => events.length === 1)
       socket?.resetAndDestroy()
@@ -131,7 +146,33 @@ describe("Rate limits", () => {
       yield* call("/openapi.json", { method: "OPTIONS" })
       yield* Deferred.succeed(decided, undefined)
       yield* until(() => events.length === 3)
-      assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000"])
-    }).pipe(Effect.provide(service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores))))
+      assert.deepStrictEqual(events, ["charge", "banned", "ban until 60000, caused by 2001:db8::1"])
+    }).pipe(
+      Effect.provide(
+        service(Layer.provideMerge(Layer.mergeAll(limiter, usage, audit), stores), { TRUSTED_PROXIES: "127.0.0.1" })
+      )
+    )
+  })
+
+  it.effect("charge a request to its address if the client resets the connection, and count it as 499", () => {
+    const counts = { lookups: 0, interrupted: 0 }
+    const verify = () => {
+      counts.lookups++
+      return Effect.onInterrupt(Effect.never, () => Effect.sync(() => counts.interrupted++))
+    }
+    const store = Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
+    return Effect.gen(function*() {
+      const { call, port } = yield* Service
+      const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
+      const before = yield* remaining
+      const [socket] = yield* openConnections(port, 1, {
+        bytes: message("GET /v1/pets HTTP/1.1", ["Host: x", "Authorization: Bearer a"])
+      })
+      yield* until(() => counts.lookups === 1)
+      socket?.resetAndDestroy()
+      yield* until(() => counts.interrupted === 1)
+      assert.strictEqual(yield* remaining, before - 2)
+      assert.include((yield* Metric.snapshot).map(({ attributes }) => attributes?.["http.response.status_code"]), "499")
+    }).pipe(Effect.provide(service(store)), Effect.provideService(Metric.MetricRegistry, new Map()))
   })
 })

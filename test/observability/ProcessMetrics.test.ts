@@ -5,11 +5,22 @@ import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
 import * as ProcessMetrics from "../../src/observability/ProcessMetrics.ts"
 
+const read = (name: string) =>
+  Effect.map(PrometheusMetrics.format(), (text) => Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]))
+
+it.effect("nodejs_heap_size_used_bytes is the used part of V8's heap, not all of it", () =>
+  Effect.gen(function*() {
+    yield* Layer.build(ProcessMetrics.layer(1))
+    const { heapTotal, heapUsed } = process.memoryUsage()
+    const used = yield* read("nodejs_heap_size_used_bytes")
+    // Less is used after a garbage collection.
+    assert.isAbove(used, 0)
+    assert.isBelow(used - heapUsed, (heapTotal - heapUsed) / 2)
+  }))
+
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>
   Effect.gen(function*() {
     yield* Layer.build(ProcessMetrics.layer(1))
-    const read = (name: string) =>
-      Effect.map(PrometheusMetrics.format(), (text) => Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]))
     const readP99 = read("nodejs_eventloop_lag_p99_seconds")
     // Let the monitor's timer of 20 ms start, block the event loop, and let the timer record the delay.
     yield* Effect.promise(async () => {

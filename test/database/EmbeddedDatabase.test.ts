@@ -1,0 +1,37 @@
+import { NodeFileSystem } from "@effect/platform-node"
+import { assert, it } from "@effect/vitest"
+import { ConfigProvider, Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { statSync } from "node:fs"
+import { join } from "node:path"
+import * as DataDirectory from "../../src/database/DataDirectory.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { dataDirectory } from "../support/Databases.ts"
+import { untilTrue } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
+
+const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(8)
+
+it.effect("Only its owner can read a new DATA_DIR", () =>
+  Effect.gen(function*() {
+    const DATA_DIR = join(yield* temporaryDirectory, "data")
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATA_DIR }))
+    yield* Effect.provide(DataDirectory.dataDirectory, [config, NodeFileSystem.layer])
+    assert.strictEqual(modeOf(DATA_DIR), "700")
+  }))
+
+it.effect("Only their owner can read the files of the embedded database, which is vacuumed every ten minutes", () =>
+  Effect.gen(function*() {
+    const directory = yield* dataDirectory
+    const sql = Context.get(yield* Layer.build(EmbeddedDatabase.layer(directory)), SqlClient.SqlClient)
+    assert.deepStrictEqual(["pgdata", "lock"].map((name) => modeOf(join(directory, name))), ["700", "600"])
+    const vacuums = Effect.map(
+      sql<{ readonly count: bigint }>`SELECT vacuum_count AS count FROM pg_stat_user_tables WHERE relname = 'pets'`,
+      ([row]) => Number(row?.count)
+    )
+    yield* TestClock.adjust("599 seconds")
+    assert.strictEqual(yield* vacuums, 0)
+    yield* TestClock.adjust("1 second")
+    yield* untilTrue(Effect.map(vacuums, (count) => count === 1), "the table is vacuumed")
+  }))
