@@ -1,4 +1,4 @@
-import { DateTime, Effect, type Fiber, type Result } from "effect"
+import { DateTime, Effect, type Fiber, type Result, Struct } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
@@ -118,7 +118,7 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
-  const secrets = new Map<string, StoredSecret & { readonly lastUsedAt: DateTime.Utc | null }>()
+  const secrets = new Map<string, StoredSecret & Pick<FormerSecret, "hint" | "lastUsedAt">>()
   const idempotencyKeys = new Map<string, string>()
   const workingSecrets = (id: string, now: DateTime.Utc) =>
     [...secrets.values()].filter(({ endsAt, keyId }) =>
@@ -144,7 +144,8 @@ export const memoryStore = Effect.gen(function*() {
       const end = formerSecretsEndAt ?? now
       for (const [secret, stored] of formerSecretsEndAt === undefined ? [] : secrets) {
         if (stored.keyId !== id || (stored.endsAt === null && secretHash === undefined)) continue
-        secrets.set(secret, { ...stored, endsAt: DateTime.min(stored.endsAt ?? end, end) })
+        const hint = stored.endsAt === null && before.hint !== null && { hint: before.hint }
+        secrets.set(secret, { ...stored, ...hint, endsAt: DateTime.min(stored.endsAt ?? end, end) })
       }
       if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, lastUsedAt: null })
       keys.set(id, key)
@@ -171,7 +172,9 @@ export const memoryStore = Effect.gen(function*() {
     scanEnd: () => Effect.undefined,
     formerSecrets: (id, now) =>
       Effect.sync(() =>
-        workingSecrets(id, now).flatMap(({ endsAt, lastUsedAt }) => endsAt === null ? [] : [{ endsAt, lastUsedAt }])
+        workingSecrets(id, now).flatMap(({ endsAt, ...secret }) =>
+          endsAt === null ? [] : [{ ...Struct.omit(secret, ["keyId"]), endsAt }]
+        )
           .toSorted((a, b) => a.endsAt.epochMilliseconds - b.endsAt.epochMilliseconds)
       ),
     findSecret: Effect.fnUntraced(function*(hash) {

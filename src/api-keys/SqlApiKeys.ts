@@ -22,7 +22,7 @@ const time = Schema.DateTimeUtcFromDate
 const timeOrNull = Schema.NullOr(time)
 const times = { createdAt: time, expiresAt: timeOrNull, revokedAt: timeOrNull, lastUsedAt: timeOrNull }
 const KeyRow = Schema.Struct({ ...ApiKey.fields, ...times })
-const FormerSecretRow = Schema.Struct({ endsAt: time, lastUsedAt: timeOrNull })
+const FormerSecretRow = Schema.Struct({ hint: ApiKey.fields.hint, endsAt: time, lastUsedAt: timeOrNull })
 const IdRow = Schema.Struct({ id: ApiKey.fields.id })
 const OriginRow = Schema.Struct({ keyId: ApiKey.fields.id, endsAt: timeOrNull })
 
@@ -138,9 +138,9 @@ const make = Effect.gen(function*() {
         "api_key_secrets",
         FormerSecretRow,
         sql`
-          SELECT expires_at AS "endsAt", last_used_at AS "lastUsedAt" FROM api_key_secrets
+          SELECT hint, expires_at AS "endsAt", last_used_at AS "lastUsedAt" FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${toDate(now)} ORDER BY expires_at`
-      )),
+      )).pipe(Effect.map((rows) => rows.map(({ hint, ...row }) => hint === null ? row : { hint, ...row }))),
 
     findSecret: (sha256, now) => {
       // `expires_at` is in the future if a process whose clock is ahead ended the secret (`is_ended`). `LEAST` then
@@ -195,7 +195,8 @@ const make = Effect.gen(function*() {
           yield* sql`
             UPDATE api_key_secrets SET
               expires_at = LEAST(expires_at, ${toDate(formerSecretsEndAt ?? now)}),
-              is_ended = is_ended OR ${formerSecretsEndAt === null}
+              is_ended = is_ended OR ${formerSecretsEndAt === null},
+              hint = CASE WHEN expires_at IS NULL THEN ${before.hint} ELSE hint END
             WHERE key_id = ${id} AND (expires_at IS NOT NULL OR ${secretHash !== undefined})`
         }
         if (secretHash !== undefined) {

@@ -232,7 +232,14 @@ export const KeysPage = Schema.Struct({
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. Works until `endsAt` if its key is active. `lastUsedAt` has minute resolution. */
-export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
+export const FormerSecret = Schema.Struct({
+  /** The last four characters of the secret. Absent if a service older than this field rotated it. */
+  hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
+  /** When the secret stops working. */
+  endsAt: Instant,
+  /** The last use, with minute resolution. */
+  lastUsedAt: Schema.NullOr(Instant)
+})
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })

@@ -3,7 +3,8 @@
  *
  * Laws, in any order of transactions, lookups, changes and ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
- * 2. A page never skips an item that a transaction inserted with an id of the sequence, once that has committed.
+ * 2. A page never skips an item that a transaction inserted with an id of the sequence, once that has committed. After
+ *    a restore of a backup, which gives ids again, this holds once twice `lifetimeMs` have passed.
  * 3. An item is never older than the last commit of a change by this process, also if that change seemed to fail:
  *    from the start of a change until it has ended, and for `lateCommitMs` longer if it failed, its ids are not cached.
  * 4. A lookup that began before the end of a change does not cache its ids.

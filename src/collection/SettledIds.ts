@@ -10,7 +10,8 @@ const noWriters: ReadonlySet<unknown> = new Set()
  *
  * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's shared `ROW EXCLUSIVE`
  * lock of the table. So when an item is visible, each transaction that took a lower id has ended or holds this lock.
- * The item's id is settled once all transactions that held the lock at that moment have ended.
+ * The item's id is settled once all transactions that held the lock at that moment have ended. Checks may overlap, and
+ * end in any order: a check is compared with one that had ended before it began, so its transactions are newer.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity
@@ -39,8 +40,6 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       checkedAtMs = startedAtMs
       unchecked = none
       return (writers) => {
-        // Ignore this result if another check finished in the meantime: that check's `writers` may be newer.
-        if (candidate !== before) return
         if (writers.isDisjointFrom(before.writers)) settled = higher(settled, before.found)
         candidate = { found, writers }
       }

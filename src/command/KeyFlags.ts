@@ -165,7 +165,7 @@ export const listFlags = {
       // Reject secrets, because the value of `--search` becomes part of the request's URL, and proxies log URLs.
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
-    "Print only keys with this text in the name or the id, or whose secret ends with these four characters"
+    "Print only keys whose name begins with this text, or with this id or these last four characters, by name"
   ),
   limit: optional(limitFlag),
   json: jsonFlag

@@ -89,11 +89,14 @@ export const printRows = Effect.fnUntraced(function*<S extends Schema.Constraint
   yield* print(Schema.Array(schema), found, { json, text: formatTable(columns, found) })
 })
 
+/** How a secret is shown: by its last four characters. */
+export const formatHint = (hint: string | null = null): string => `${keyPrefix}…${hint ?? ""}`
+
 export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
     `name       ${printable(key.name)}`,
-    `secret     ${keyPrefix}…${key.hint ?? ""}`,
+    `secret     ${formatHint(key.hint)}`,
     `version    ${key.version}`,
     `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
     `created    ${formatTime(key.createdAt)}`,
@@ -112,8 +115,8 @@ export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSe
 const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["minute"]): string =>
   `${limit - remaining} of ${limit} used, ${remaining} left until ${formatTime(resetAt)}`
 
-const describeFormer = ({ endsAt, lastUsedAt }: FormerSecret): string =>
-  `former     secret ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
+const describeFormer = ({ endsAt, hint, lastUsedAt }: FormerSecret): string =>
+  `former     ${formatHint(hint)} ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
 
 /** Whether other processes may have counts and bans of their own. */
 export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>

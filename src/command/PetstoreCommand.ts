@@ -192,13 +192,16 @@ const readSecret = Effect.gen(function*() {
   })
 })
 
-const describeSecret = (key: FoundKey, now: DateTime.Utc): string => {
-  const { id, secret: { endsAt, works } } = key
-  if (works && endsAt === null) return `The secret works: it is the current secret of ${id}.`
-  if (works) return `The secret works until ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
-  const state = keyStateOf(key, now)
-  if (state !== "active" && state !== "banned") return `The secret does not work: ${id} is ${state}.`
-  return `The secret stopped working at ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
+const describeSecret = (secret: string, key: FoundKey, now: DateTime.Utc): string => {
+  const { expiresAt, id, revokedAt, secret: { endsAt, works } } = key
+  const owner = `it is ${endsAt === null ? "the current" : "a former"} secret of ${id}`
+  const subject = `The secret ${Output.formatHint(secret.slice(-4))}`
+  if (works) return `${subject} works${endsAt === null ? "" : ` until ${Output.formatTime(endsAt)}`}: ${owner}.`
+  const ends = [endsAt, revokedAt, expiresAt].filter((at) => at !== null).toSorted(DateTime.Order)
+  const stoppedAt = ends.find((at) => DateTime.isLessThanOrEqualTo(at, now))
+  // A disabled key has no time from which its secrets do not work.
+  const outcome = stoppedAt === undefined ? "does not work" : `stopped working at ${Output.formatTime(stoppedAt)}`
+  return `${subject} ${outcome}: ${owner}, which is ${keyStateOf(key, now)}.`
 }
 
 const whose = Command.make(
@@ -208,7 +211,8 @@ const whose = Command.make(
     const secret = yield* readSecret
     const found = yield* AdminClient.use((client) => client.whose(secret))
     if (Option.isNone(found)) return yield* new CommandError({ message: "No key has this secret." })
-    const text = `${describeSecret(found.value, yield* DateTime.now)}\n\n${Output.describeKey(found.value)}`
+    const description = describeSecret(Redacted.value(secret), found.value, yield* DateTime.now)
+    const text = `${description}\n\n${Output.describeKey(found.value)}`
     return yield* Output.print(ListedKey, found.value, { json, text })
   })
 ).pipe(Command.withDescription("Find the key of a secret that you enter or pipe in. It never leaves this machine"))

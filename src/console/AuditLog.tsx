@@ -6,7 +6,8 @@ import { useQuery, useSession } from "./Session.ts"
 
 export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery; readonly revision?: number }) => {
   const { client } = useSession()
-  const page = useQuery(client.audit({ limit: pageSize, ...query }), `${hrefOf({ view: "audit", query })} ${revision}`)
+  const here = hrefOf({ view: "audit", query })
+  const page = useQuery(client.audit({ limit: pageSize, ...query }), `${here} ${revision}`)
   const { entries = [], next } = page.value ?? {}
   const { cursor, ...first } = query
   return (
@@ -14,8 +15,8 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
       name="audit"
       columns={["When", "Action", ...query.key === undefined ? ["Key"] : [], "Changes", "Operator"]}
       page={page}
-      status={`${countOf(entries.length, cursor, next)}, newest first (UTC)`}
-      here={hrefOf({ view: "audit", query })}
+      status={`${countOf(entries.length, { cursor, here, next })}, newest first (UTC)`}
+      here={here}
       first={cursor === undefined ? undefined : hrefOf({ view: "audit", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "audit", query: next })}
       rows={entries.map(({ action, address, after, at, before, id, keyId, keyName, operator }) => ({

@@ -10,7 +10,7 @@ import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
-import { Alert, Choice, countOf, KeyLink, LastUse, ListPage, pageSize, StateBadge } from "./Parts.tsx"
+import { Alert, Choice, countOf, KeyLink, LastUse, ListPage, pageSize, StateBadge, When } from "./Parts.tsx"
 import { formatInstant, formatLimits, formatNumber, handleSubmit, textsOf } from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
@@ -36,14 +36,14 @@ const hashOf = (secret: string): Effect.Effect<string, Failure> => {
   return Effect.map(digest, (hash) => Hex.encode(new Uint8Array(hash)))
 }
 
-const cellsOf = (key: ListedKey): ReadonlyArray<ComponentChildren> => [
+const cellsOf = (key: ListedKey, showsExpiry: boolean): ReadonlyArray<ComponentChildren> => [
   <KeyLink id={key.id} name={key.name} />,
   <>
     <StateBadge state={keyStateOf(key, DateTime.nowUnsafe())} />
     {key.secret !== undefined && <p>{key.secret.works ? "the secret works" : "the secret does not work"}</p>}
   </>,
   key.plan,
-  formatLimits(key.limits),
+  showsExpiry && key.expiresAt !== null ? <When at={key.expiresAt} /> : formatLimits(key.limits),
   <span class="mono">{key.hint === null ? "" : `…${key.hint}`}</span>,
   <LastUse at={key.lastUsedAt} />
 ]
@@ -54,20 +54,21 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
   const page = useQuery(readPage(client, { order: "newest", ...query }), `${href} ${revision}`)
   const { keys = [], next } = page.value ?? {}
   const { cursor, ...first } = query
+  const showsExpiry = query.expiresBefore !== undefined
   return (
     <ListPage
       name="keys"
-      columns={["Key", "State", "Plan", "Limits", "Secret", "Last used"]}
+      columns={["Key", "State", "Plan", showsExpiry ? "Expires" : "Limits", "Secret", "Last used"]}
       page={page}
       status={query.secretHash === undefined
-        ? `${countOf(keys.length, cursor, next)}, ${
+        ? `${countOf(keys.length, { cursor, here: href, next })}, ${
           query.search === undefined ? `${query.order ?? "newest"} first` : "by name"
         }`
         : "The key that this secret belongs to"}
       here={href}
       first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
-      rows={keys.map((key) => ({ id: key.id, cells: cellsOf(key) }))}
+      rows={keys.map((key) => ({ id: key.id, cells: cellsOf(key, showsExpiry) }))}
     />
   )
 }
@@ -152,7 +153,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
           type="search"
           name="search"
           aria-label="Search keys"
-          placeholder="Start of the name, id, last four characters, or secret"
+          placeholder="Start of name, id, last 4 characters or secret"
           value={search}
           maxLength={255}
           spellcheck={false}
@@ -176,7 +177,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
           name="order"
           none="newest first"
           value={route.view === "top"
-            ? `most ${route.query.by ?? "allowed"}, last ${route.query.window ?? "hour"}`
+            ? `most ${route.query.by ?? "allowed"}, current ${route.query.window ?? "hour"}`
             : order && `${order} first`}
           values={orders}
         />

@@ -19,10 +19,7 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
-      : ["Revoked", <When at={apiKey.revokedAt} />],
-    ...apiKey.formerSecrets.map(({ endsAt, lastUsedAt }) =>
-      ["Former secret", ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]] as const
-    )
+      : ["Revoked", <When at={apiKey.revokedAt} />]
   ]
   return (
     <dl class="card properties">
@@ -32,6 +29,16 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
           <dd>{value}</dd>
         </div>
       ))}
+      {apiKey.formerSecrets.length > 0 && (
+        <div class="former">
+          <dt>Former secrets</dt>
+          {apiKey.formerSecrets.map(({ endsAt, hint, lastUsedAt }) => (
+            <dd>
+              <code>{keyPrefix}…{hint}</code> stops working <When at={endsAt} />, last used <LastUse at={lastUsedAt} />
+            </dd>
+          ))}
+        </div>
+      )}
     </dl>
   )
 }
@@ -90,7 +97,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true })
   }, [state, query.value?.apiKey.formerSecrets.length])
   if (query.value === undefined || state === undefined) {
-    return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
+    return (
+      <>
+        <h1>{id}</h1>
+        {query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>}
+      </>
+    )
   }
   const { apiKey, history } = query.value
   const isPartial = apiKey.counting !== "shared" && apiKey.counting !== "single"

@@ -21,9 +21,25 @@ const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 /** The rows of a page. */
 export const pageSize = 50
 
-/** Says how many rows a page has, and whether they are all. The service does not count those of other pages. */
-export const countOf = (rows: number, cursor: string | undefined, next: unknown): string =>
-  cursor === undefined && next === undefined ? `${formatNumber(rows)} in total` : `${formatNumber(rows)} on this page`
+/** The page before each page that was reached from it, and the number of rows before. A cursor leads only forwards. */
+const pagesBefore = new Map<string, { readonly href: string; readonly rows: number }>()
+
+/**
+ * Says which rows of the list the page at `here` has. The total is known on the last page, if the pages before it were
+ * read. The service counts no rows: a count takes longer the more are stored. With a bound of 10,000 rows it still
+ * takes the database 3 to 8 ms, where the page takes 0.3 ms (500,000 keys).
+ */
+export const countOf = (rows: number, { cursor, here, next }: {
+  readonly cursor: string | undefined
+  readonly here: string
+  readonly next: unknown
+}): string => {
+  const before = cursor === undefined ? 0 : pagesBefore.get(here)?.rows
+  if (before === undefined) return `${formatNumber(rows)} on this page`
+  const last = formatNumber(before + rows)
+  if (before === 0 && next === undefined) return `${last} in total`
+  return `${formatNumber(before + 1)}–${last} of ${next === undefined ? last : "more"}`
+}
 
 /** Formats a time relative to now: `in 3 h`, or "just now" if within `precision` seconds. Beyond a day, uses UTC. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
@@ -78,9 +94,6 @@ export const Choice = ({ label = wordsOf, name, none, value = "", values }: {
   </select>
 )
 
-/** The URL of the page before each page that was reached from it. A cursor leads only forwards. */
-const previousOf = new Map<string, string>()
-
 /** One page of a list as a table. In a narrow window, CSS shows each row as a card, with labels from `data-column`. */
 export const ListPage = ({ columns, first, here, name, next, page, rows, status }: {
   readonly name: string
@@ -93,7 +106,12 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
   readonly first?: string | undefined
   readonly next?: string | undefined
 }) => {
-  const previous = here === undefined ? undefined : previousOf.get(here)
+  const previous = here === undefined ? undefined : pagesBefore.get(here)
+  const remember = (): void => {
+    // While the next page loads, the link still leads to it.
+    if (here === undefined || next === undefined || next === here) return
+    pagesBefore.set(next, { href: here, rows: (pagesBefore.get(here)?.rows ?? 0) + rows.length })
+  }
   return (
     <>
       {page.failure !== undefined && <Alert>{page.failure}</Alert>}
@@ -109,20 +127,18 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
       </table>
       <nav class="pages" aria-label={`Pages of ${name}`}>
         <span class="muted" role="status">
-          {page.isLoading ? "Loading…" : rows.length === 0 ? "Nothing was found." : status}
+          {page.isLoading
+            ? "Loading…"
+            : page.value === undefined
+            ? ""
+            : rows.length === 0
+            ? "Nothing was found."
+            : status}
         </span>
         <button type="button" onClick={page.reload}>Refresh</button>
         {first !== undefined && <a class="button" href={first}>First page</a>}
-        {previous !== undefined && <a class="button" href={previous}>Previous page</a>}
-        {next !== undefined && (
-          <a
-            class="button"
-            href={next}
-            onClick={() => here !== undefined && previousOf.set(next, here)}
-          >
-            Next page
-          </a>
-        )}
+        {previous !== undefined && <a class="button" href={previous.href}>Previous page</a>}
+        {next !== undefined && <a class="button" href={next} onClick={remember}>Next page</a>}
       </nav>
     </>
   )

@@ -13,6 +13,7 @@ import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
 import usage from "./migrations/0004_usage.ts"
 import keyLimits from "./migrations/0005_key_limits.ts"
+import formerHints from "./migrations/0006_former_hints.ts"
 import * as Outage from "./Outage.ts"
 import * as PoolClient from "./PoolClient.ts"
 import * as PoolSockets from "./PoolSockets.ts"
@@ -25,7 +26,8 @@ const migrations = {
   "0002_keys_enabled": keysEnabled,
   "0003_growth": growth,
   "0004_usage": usage,
-  "0005_key_limits": keyLimits
+  "0005_key_limits": keyLimits,
+  "0006_former_hints": formerHints
 }
 const loader = Migrator.fromRecord(Record.map(migrations, (statements, name) =>
   Effect.gen(function*() {

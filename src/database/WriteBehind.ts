@@ -109,15 +109,16 @@ export const make = Effect.fnUntraced(function*<K, A>({
     yield* flush
     if (pending.size > 0) hasPending.openUnsafe()
   })
-  yield* Effect.forkScoped(Effect.forever(flushPending))
   const reportLost = Effect.suspend(() =>
     pending.size === 0 ? Effect.void : Effect.andThen(
       Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),
       Effect.flatMap(OnLostValues, Effect.sync)
     )
   )
-  // Finalizers run in reverse order, so the last flush starts before the repeating fiber is interrupted.
+  // Finalizers run in reverse order, so the last flush starts once the repeating fiber has ended. No later one writes
+  // what was reported as lost.
   yield* Effect.addFinalizer(() => Effect.andThen(flush, reportLost))
+  yield* Effect.forkScoped(Effect.forever(flushPending))
   return {
     add: (key: K, value: A): void => {
       add(key, value)

@@ -5,6 +5,7 @@
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
  * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
+ * - Counts in memory go on from the reply to the newest command, also if the reply to an older one comes later.
  * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
  */
 import { Clock, Context, Effect, Exit, Layer, Tracer } from "effect"
@@ -35,6 +36,8 @@ interface Batch {
   readonly caller: Caller
   readonly limits: Policy.Limits
   readonly calls: Array<Call>
+  /** Ascends from command to command. */
+  readonly number: number
 }
 
 const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
@@ -46,7 +49,19 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   yield* startAtZero([localDecisions])
   const requests = yield* RedisCircuitBreaker.make(options)
 
-  const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
+  let lastNumber = 0
+  /** The number of the newest command whose reply a state in memory contains. */
+  const numbers = new WeakMap<Policy.State, number>()
+  /** Keeps the state `next` that follows `before`, unless `before` is from the reply to an older command. */
+  const keep = (caller: Caller, number: number, before: Policy.State, next: Policy.State): void => {
+    const known = callers.get(caller)
+    const knownNumber = numbers.get(known) ?? 0
+    if (before !== known && number < knownNumber) return
+    if (next !== known) numbers.set(next, Math.max(number, knownNumber))
+    callers.set(caller, next)
+  }
+
+  const decide = ({ caller, calls, limits, number }: Batch, state: Policy.State, now: number): void => {
     let next = state
     const decisions = calls.map(({ verb }) => {
       if (verb === "peek") return Policy.peek(next, limits, now)
@@ -54,7 +69,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       next = charged.next
       return charged.decision
     })
-    callers.set(caller, next)
+    keep(caller, number, state, next)
     for (const [index, { resume }] of calls.entries()) {
       const decision = decisions[index]
       if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
@@ -94,7 +109,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       flush()
     }
     if (batches.size === 0) setImmediate(flush)
-    batches.set(caller, { caller, limits, calls: [call] })
+    batches.set(caller, { caller, limits, calls: [call], number: ++lastNumber })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Policy.Limits) => {
     // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
@@ -112,11 +127,17 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
     unban: (caller) =>
       Effect.callback<void>((resume) => {
         flush()
-        const lift = (): void => {
-          callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
+        const number = ++lastNumber
+        const lift = (state: Policy.State, now: number): void => {
+          keep(caller, number, state, Policy.unban(state, now))
           resume(Effect.void)
         }
-        requests.send(caller, { verb: "unban" }, lift, lift)
+        requests.send(
+          caller,
+          { verb: "unban" },
+          ({ now, state }) => lift(state, now),
+          () => lift(callers.get(caller), clock.currentTimeMillisUnsafe())
+        )
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })

@@ -139,6 +139,38 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("lists with expiresBefore the keys that expire from now on, at that time at the latest, page by page", () =>
+    Effect.gen(function*() {
+      const now = yield* DateTime.now
+      const day = (days: number) => DateTime.add(now, { days })
+      const expiries = {
+        expired: DateTime.add(now, { seconds: 1 }),
+        a: day(29),
+        b: day(30),
+        later: day(31),
+        never: null
+      }
+      const plan = "enterprise"
+      const limits = planLimits.pro
+      for (const [name, expiresAt] of Object.entries(expiries)) {
+        yield* issue({ name, plan, limits, expiresAt })
+        yield* TestClock.adjust("1 millis")
+      }
+      yield* TestClock.adjust("1 second")
+      const listed = Effect.fnUntraced(function*(filter: KeyFilter) {
+        const found = yield* Effect.forEach([1, 100], (limit) => walk(limit, { plan, ...filter }))
+        const [names, inOnePage] = found.map((keys) => keys.map(({ name }) => name))
+        assert.deepStrictEqual(names, inOnePage)
+        return names
+      })
+      const expiresBefore = day(30)
+      assert.deepStrictEqual(yield* listed({ expiresBefore }), ["a", "b"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore: DateTime.add(expiresBefore, { milliseconds: -1 }) }), ["a"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore, search: "B" }), ["b"])
+      assert.deepStrictEqual(yield* listed({ expiresBefore, state: "disabled" }), [])
+      assert.deepStrictEqual(yield* listed({ expiresBefore: expiries.expired }), [])
+    }))
+
   it.effect("lists keys that match a search in the order of their names, on exactly one page each", () =>
     Effect.gen(function*() {
       const names = ["Named b", "named A", "named", "NAMED ä", "named b"]
@@ -250,7 +282,32 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("keeps the last four characters of each former secret, in the order in which they stop working", () =>
+    Effect.gen(function*() {
+      const { formerSecrets, rotate } = yield* ApiKeys
+      const first = yield* issue()
+      const second = yield* rotate(first.id, Duration.hours(1))
+      const third = yield* rotate(first.id, Duration.hours(2))
+      const former = yield* formerSecrets(first.id)
+      const hints = [first, second, third].map(({ key }) => Redacted.value(key).slice(-4))
+      assert.deepStrictEqual([...former, third].map(({ hint = null }) => hint), hints)
+    }))
+
   if (store === "memory") return
+
+  it.effect("shows no hint of a secret that a process of schema version 5 rotated, and that of the next one", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { formerSecrets, rotate } = yield* ApiKeys
+      const { id } = yield* issue()
+      // The statements of that version.
+      const endsAt = DateTime.toDateUtc(DateTime.add(yield* DateTime.now, { minutes: 1 }))
+      yield* sql`UPDATE api_key_secrets SET expires_at = ${endsAt} WHERE key_id = ${id}`
+      yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (sha256(${id}::bytea), ${id})`
+      yield* sql`UPDATE api_keys SET hint = 'next' WHERE id = ${id}`
+      yield* rotate(id, Duration.hours(1))
+      assert.deepStrictEqual((yield* formerSecrets(id)).map(({ hint }) => hint), [undefined, "next"])
+    }))
 
   it.effect("looks at 10,000 keys at most for a page of a filter, and goes on from there", () =>
     Effect.gen(function*() {

@@ -86,6 +86,7 @@ const assertLaws = Effect.fnUntraced(function*({ closeMs, interrupt, isShared, m
   )
   const startedMs = now()
   const fiber = yield* Effect.forkChild(request, { startImmediately: true })
+  const lags = statements.some(({ end }) => end === "lags")
   const settle = Effect.replicateEffect(Effect.yieldNow, 60)
   for (let at = 0; at < 20_000; at += 50) {
     if (interrupt !== null && !isInterrupted && interrupt.afterMs <= at) {
@@ -98,6 +99,7 @@ const assertLaws = Effect.fnUntraced(function*({ closeMs, interrupt, isShared, m
       yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
     }
     yield* settle
+    if (now() > closedMs && !lags) assert.strictEqual(running, 0, "a statement outlives the scope")
     if (fiber.pollUnsafe() !== undefined && running === 0) break
     yield* TestClock.adjust(50)
   }

@@ -42,6 +42,8 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
   let closed = new Set<FakeSocket>()
   /** When each statement began, and whether a verdict followed. */
   const statements = new Map<object, number>()
+  /** When the driver ends statements that it cancels. They have had their verdict. */
+  const cancelling = new Map<object, number>()
   const counts = { verdicts: 0, destroyed: 0 }
   const check = () => {
     const open = all.filter((socket) => !closed.has(socket) && socket.destroyedAt === undefined)
@@ -66,10 +68,12 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
     counts.destroyed += destroyed.length
     counts.verdicts++
     if (lost.length === 0) return
-    // The driver ends the statements of closed connections.
+    // The driver ends the statements of closed connections, some only after it has waited for their cancellation. One
+    // that was lost just now may be lost for the pool in the next tick, so it ends.
     for (const [statement, at] of statements) {
       if (now - at < maxWaitMs - PoolSockets.tickMs) continue
-      pool.end(statement)
+      if (now - at <= maxWaitMs + 3 * PoolSockets.tickMs) pool.end(statement)
+      else cancelling.set(statement, now + 8_000)
       statements.delete(statement)
     }
   }
@@ -97,6 +101,11 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
         yield* TestClock.adjust(30)
         now += 30
         check()
+        for (const [statement, endsAt] of cancelling) {
+          if (endsAt > now) continue
+          pool.end(statement)
+          cancelling.delete(statement)
+        }
       }
     }
   }

@@ -1,11 +1,16 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Logger, References, Scope } from "effect"
+import { Clock, Effect, Exit, Fiber, Logger, References, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import * as WriteBehind from "../../src/database/WriteBehind.ts"
 
 const burstSize = 1_200
 const maxPending = 1_500
+const intervalMs = 1_000
+/** How long a read between flushes may take, with its wait. */
+const readTimeoutMs = 3_000
+/** The clock moves in these steps, so that a fiber that yields often acts at most a step late. */
+const stepMs = 500
 
 type Ids = ReadonlyArray<number>
 
@@ -37,6 +42,11 @@ const runPlan = Effect.fnUntraced(
     const unconfirmed = new Set<number>()
     const script = [...outcomes]
     let [nextId, running, dropped, isClosing, lastFlushFailed] = [0, 0, 0, false, false]
+    const clock = yield* Clock.Clock
+    const now = () => clock.currentTimeMillisUnsafe()
+    /** Since when a value is pending while no write and no read runs. */
+    let waitingSince = 0
+    const losses: Array<string> = []
 
     const write = (values: ReadonlyMap<string, Ids>) => {
       const { kind, ms } = script.shift() ?? { kind: "succeed", ms: 0 }
@@ -67,17 +77,19 @@ const runPlan = Effect.fnUntraced(
       return Effect.onExit(effects[kind], (exit) =>
         Effect.sync(() => {
           running--
+          waitingSince = now()
           if (isLast) lastFlushFailed = Exit.isFailure(exit)
         }))
     }
 
     const countDropped = Logger.make(({ message }) => {
       dropped += Number(/(\d+) values were dropped/.exec(String(message))?.[1] ?? 0)
+      if (/values .* are lost/.test(String(message))) losses.push("logged")
     })
     const scope = yield* Scope.make()
     const buffer = yield* WriteBehind.make<string, Ids>({
       table: "pets",
-      interval: "1 second",
+      interval: intervalMs,
       maxPending,
       combine: (older, newer) => [...older, ...newer],
       write
@@ -99,6 +111,7 @@ const runPlan = Effect.fnUntraced(
       return incomplete
     }
     const add = (key: string) => {
+      if (buffer.size() === 0) waitingSince = now()
       const id = nextId++
       const ids = added.get(key)
       if (ids === undefined) added.set(key, [id])
@@ -106,23 +119,46 @@ const runPlan = Effect.fnUntraced(
       buffer.add(key, [id])
       return id
     }
+    let readsRunning = 0
     const read = (duration: number) =>
-      buffer.betweenFlushes(Effect.map(Effect.sleep(duration), () => {
-        assert.strictEqual(running, 0, "no write runs during a read")
-        const incomplete = check(buffer.values().flat(), "a read between flushes")
-        if (nextId < maxPending) assert.strictEqual(incomplete, 0, "a read between flushes sees each value")
-      }))
+      buffer.betweenFlushes(Effect.acquireUseRelease(
+        Effect.sync(() => readsRunning++),
+        () => Effect.map(Effect.sleep(duration), checkRead),
+        () =>
+          Effect.sync(() => {
+            readsRunning--
+            waitingSince = now()
+          })
+      ))
+    const checkRead = () => {
+      assert.strictEqual(running, 0, "no write runs during a read")
+      const incomplete = check(buffer.values().flat(), "a read between flushes")
+      if (nextId < maxPending) assert.strictEqual(incomplete, 0, "a read between flushes sees each value")
+    }
 
-    const reads: Array<Fiber.Fiber<unknown, unknown>> = []
+    const reads: Array<{ readonly fiber: Fiber.Fiber<unknown, unknown>; readonly startedMs: number }> = []
+    const pass = Effect.fnUntraced(function*(duration: number) {
+      for (let left = duration; left > 0; left -= stepMs) {
+        yield* TestClock.adjust(Math.min(left, stepMs))
+        yield* Effect.replicateEffect(Effect.yieldNow, 10)
+        if (buffer.size() > 0 && running + readsRunning === 0) {
+          assert.isAtMost(now() - waitingSince, intervalMs + stepMs, "a flush starts an interval after the first value")
+        }
+        for (const { fiber, startedMs } of reads) {
+          const isLate = now() - startedMs > readTimeoutMs + stepMs
+          if (isLate) assert.isDefined(fiber.pollUnsafe(), "a read ends in time, with its wait")
+        }
+      }
+    })
     for (const event of events) {
-      if (event.kind === "pass") yield* TestClock.adjust(event.ms)
+      if (event.kind === "pass") yield* pass(event.ms)
       else if (event.kind === "add") {
         const id = add(event.key)
         assert.include(buffer.values().flat(), id, "the newest value is pending")
       } else if (event.kind === "burst") { for (let i = 0; i < burstSize; i++) add(`burst ${nextId}`) }
       else {
         const reading = yield* Effect.forkChild(read(event.ms), { startImmediately: true })
-        reads.push(reading)
+        reads.push({ fiber: reading, startedMs: now() })
         if (event.interruptAfter === null) continue
         yield* Effect.forkChild(Effect.delay(Fiber.interrupt(reading), event.interruptAfter))
       }
@@ -130,7 +166,10 @@ const runPlan = Effect.fnUntraced(
     }
     isClosing = true
     const closing = yield* Effect.forkChild(
-      Effect.provideService(Scope.close(scope, Exit.void), Logger.CurrentLoggers, new Set([countDropped]))
+      Scope.close(scope, Exit.void).pipe(
+        Effect.provideService(Logger.CurrentLoggers, new Set([countDropped])),
+        Effect.provideService(WriteBehind.OnLostValues, () => void losses.push("reported"))
+      )
     )
     // Each outcome takes at most 19 seconds. Where the run loop yields often, a fiber needs several turns for a step.
     for (let second = 0; second < 600 && closing.pollUnsafe() === undefined; second++) {
@@ -138,9 +177,10 @@ const runPlan = Effect.fnUntraced(
     }
     assert.isTrue(Exit.isSuccess(closing.pollUnsafe() ?? Exit.fail("open")), "the scope closes")
     const incomplete = check([], "at the end")
+    assert.deepStrictEqual(losses, lastFlushFailed ? ["logged", "reported"] : [], "lost values are reported once")
     if (!lastFlushFailed) assert.isAtMost(incomplete, dropped, "only dropped values are lost")
-    for (const reading of reads) {
-      const exit = yield* Fiber.await(reading)
+    for (const { fiber } of reads) {
+      const exit = yield* Fiber.await(fiber)
       // A read may have run out of time or been interrupted, but no assertion in it may have failed.
       if (Exit.isFailure(exit)) {
         assert.isFalse(exit.cause.reasons.some(({ _tag }) => _tag === "Die"), String(exit.cause))

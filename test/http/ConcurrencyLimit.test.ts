@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Metric, Redacted, References, Stream } from "effect"
+import { Deferred, Effect, Fiber, Layer, Metric, Redacted, References, Scheduler, Stream } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -12,6 +12,24 @@ import { unlimitedKeyOptions } from "../support/Process.ts"
 const maxRunning = ConcurrencyLimit.maxOperations
 
 const neverFinds = memoryWith(() => ({ find: () => Effect.never }))
+
+/** Calls `act` while a fiber stands before its operation number `operation`, counted with those of its children. */
+class ActBefore extends Scheduler.MixedScheduler {
+  operations = 0
+  readonly operation: number
+  readonly act: () => void
+  constructor(operation: number, act: () => void) {
+    super()
+    this.operation = operation
+    this.act = act
+  }
+  override shouldYield() {
+    if (++this.operations !== this.operation) return false
+    // The fiber goes on in a later turn.
+    queueMicrotask(this.act)
+    return true
+  }
+}
 
 const fork = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(effect, { startImmediately: true })
 
@@ -133,6 +151,50 @@ describe("A slot", () => {
         assert.isTrue(extra.pollUnsafe()?._tag === "Success", "No slot was lost")
         yield* Fiber.interruptAll(after)
       })))
+
+  /** When the only slot is given back to an operation that waits for it, in milliseconds. `null`: it has not to wait. */
+  it.effect.each<readonly [title: string, releasedAfter: number | null, operation: Effect.Effect<void, unknown>]>([
+    ["that has a slot at once", null, endings["takes 700 ms"]],
+    ["that has a slot at once and fails", null, endings.fails],
+    ["that waits for its slot", 500, endings["takes 700 ms"]],
+    ["that waits for its slot and dies", 500, endings.dies],
+    ["that gets its slot as its wait ends", 1_000, endings.succeeds],
+    ["that never gets a slot", 5_000, endings.succeeds]
+  ])(
+    "is given back exactly once by an operation %s, interrupted at any of its steps",
+    ([, releasedAfter, operation]) =>
+      Effect.gen(function*() {
+        const settle = Effect.replicateEffect(Effect.yieldNow, 20)
+        for (let [step, isReached] = [1, true]; isReached; step++) {
+          isReached = false
+          const limit = yield* ConcurrencyLimit.make(1)
+          let target: Fiber.Fiber<unknown, unknown> | undefined
+          const scheduler = new ActBefore(step, () => {
+            isReached = true
+            target?.interruptUnsafe()
+          })
+          if (releasedAfter !== null) yield* fork(limit(Effect.sleep(releasedAfter)))
+          target = yield* Effect.forkChild(Effect.provideService(limit(operation), Scheduler.Scheduler, scheduler))
+          for (const ms of [500, 500, 700, 4_000]) {
+            yield* settle
+            yield* TestClock.adjust(ms)
+          }
+          yield* settle
+          assert.isDefined(target.pollUnsafe(), `step ${step}: the operation has ended`)
+          const next = yield* fork(limit(Effect.never))
+          const extra = yield* fork(limit(Effect.void))
+          yield* settle
+          assert.isUndefined(extra.pollUnsafe(), `step ${step}: the slot was given back twice`)
+          const [queued] = yield* Metric.snapshot
+          assert.deepStrictEqual(queued?.state, { value: 1 }, `step ${step}: operations in the gauge`)
+          yield* Fiber.interrupt(next)
+          yield* settle
+          assert.strictEqual(extra.pollUnsafe()?._tag, "Success", `step ${step}: the slot was lost`)
+          if (step === 1) assert.isTrue(isReached)
+          assert.isBelow(step, 1_000)
+        }
+      }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
+  )
 
   it.effect("is taken only once the body has arrived, and a request that waits one second gets 503", () =>
     Effect.gen(function*() {

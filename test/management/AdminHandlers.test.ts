@@ -44,7 +44,7 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
 ]
 
 const invalidQueries = {
-  keys: "plan=gold state=gone order=best search= search=%00 statee=active",
+  keys: "plan=gold state=gone order=best search= search=%00 statee=active expiresBefore=soon expiresBefore=2026-02-30",
   audit:
     "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone since=now until=2026-02-30",
   usage: "by=plan window=week limit=101"
@@ -287,6 +287,22 @@ describeOnEach(servers, "Key operations", (it) => {
       const filter = "order=newest&plan=enterprise&search=listed%20%26"
       const { headers } = yield* admin("GET", `/keys?limit=2&${filter}`)
       for (const parameter of filter.split("&")) assert.include(headers.get("link"), parameter)
+    }))
+
+  it.effect("list the keys that expire by a date, which the link to the next page keeps", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const expiresAt = "2100-02-28T00:00:00.000Z"
+      for (const name of ["a", "b"]) yield* admin("POST", "/keys", { name, plan: "business", expiresAt })
+      yield* admin("POST", "/keys", { name: "later", plan: "business", expiresAt: "2100-02-28T00:00:00.001Z" })
+      yield* admin("POST", "/keys", { name: "never", plan: "business" })
+      const filter = "expiresBefore=2100-02-28&plan=business"
+      const first = yield* admin("GET", `/keys?limit=1&${filter}`)
+      const [, next = ""] = /^<\/admin(\/keys\?.*)>; rel="next"$/.exec(first.headers.get("link") ?? "") ?? []
+      assert.include(next, "expiresBefore=2100-02-28")
+      const second = yield* admin("GET", next)
+      assert.containsSubset([first.body, second.body], [[{ name: "a", expiresAt }], [{ name: "b", expiresAt }]])
+      assert.isNull(second.headers.get("link"))
     }))
 
   it.effect("reject an invalid query or change with 400, and name its parameter or fields", () =>

@@ -101,7 +101,9 @@ describeConsole((test) => {
     const secret = await readSecret()
     await tryToLeave("New secret")
     await does({ requests: [secret, 200] })
-    await does({ requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ })
+    await does({ requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ }, {
+      sees: `psk_…${former.slice(-4)}`
+    })
     await does({ press: "Revoke former secrets", confirm: "Revoke former secrets", misses: "stops working in" })
     await does({ requests: [former, 401] }, { requests: [secret, 200], back: "Keys" })
   })
@@ -211,9 +213,13 @@ describeConsole((test) => {
     await does({ select: { plan: "business" } })
     // The list before the filter has a next page too.
     const next = page.locator(`a[href*="plan=business"]`, { hasText: "Next page" })
-    await does({ sees: "50 on this page, newest first" })
+    await does({ sees: "1–50 of more, newest first" })
     await next.click()
-    await does({ seesLink: "page 0" }, { follow: "Previous page", seesLink: "page 54", missesLink: "Previous page" })
+    await does({ seesLink: "page 0", sees: /^5\d–(\d+) of \1, newest first$/ }, {
+      follow: "Previous page",
+      seesLink: "page 54",
+      missesLink: "Previous page"
+    })
     await next.click()
     await does({ seesLink: "page 0" })
     assert.deepStrictEqual(await page.context().storageState({ indexedDB: true }), { cookies: [], origins: [] })
@@ -226,6 +232,22 @@ describeConsole((test) => {
     await does({ follow: "page 0", heading: "page 0 active", back: "Keys" })
     await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, seesLink: "page 0" })
     await does({ select: { expiresBefore: "expires within 30 days" }, firstRow: "page 7", sees: "1 in total" })
+    await does({ firstRow: `${expiresAt.slice(0, 16).replace("T", " ")} UTC` })
+  })
+
+  test("says that a list failed instead of that it is empty, and names an unknown key", async (service) => {
+    const { does, page } = await openSignedIn(service, "#/keys/key_none")
+    await does({ heading: "key_none", seesAlert: "There is no key key_none." })
+    const body = JSON.stringify({ code: "service_unavailable", message: "The database is away.", status: 503 })
+    await page.route(
+      "**/admin/keys?*",
+      (route) => route.fulfill({ status: 503, contentType: "application/json", headers: { "retry-after": "1" }, body })
+    )
+    await does({ follow: "Keys", seesAlert: "The database is away." })
+    assert.strictEqual(await page.getByText("Nothing was found.").count(), 0)
+    await page.unroute("**/admin/keys?*")
+    await page.getByLabel("Search keys").fill("no such name")
+    await does({ key: "Enter", sees: "Nothing was found." })
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {

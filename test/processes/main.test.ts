@@ -189,13 +189,20 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       }
       const query = Postgres.queryOn(DATABASE_URL)
       const applied = yield* query((sql) => sql`SELECT migration_id AS id FROM petstore_migrations`)
-      assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }, { id: 3 }, { id: 4 }, { id: 5 }])
+      assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }, { id: 3 }, { id: 4 }, { id: 5 }, { id: 6 }])
       const logs = services.map(({ stderr }) => stderr()).join("")
       const logged = logs.match(/Migrating the database: \w+/g)?.map((text) => text.split(": ")[1])
-      const names = ["0001_baseline", "0002_keys_enabled", "0003_growth", "0004_usage", "0005_key_limits"]
+      const names = [
+        "0001_baseline",
+        "0002_keys_enabled",
+        "0003_growth",
+        "0004_usage",
+        "0005_key_limits",
+        "0006_former_hints"
+      ]
       assert.deepStrictEqual(logged, names)
-      yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (6, 'later')`)
-      yield* assertNoStart({ DATABASE_URL }, "schema version 6, but this service supports only versions up to 5")
+      yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (7, 'later')`)
+      yield* assertNoStart({ DATABASE_URL }, "schema version 7, but this service supports only versions up to 6")
       // The tables exist, so the first migration fails once it is logged.
       yield* query((sql) => sql`DELETE FROM petstore_migrations`)
       assert.include(yield* assertNoStart({ DATABASE_URL }, "already exists"), "Migrating the database: 0001_baseline")

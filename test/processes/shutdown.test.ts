@@ -136,7 +136,9 @@ it.live("On SIGTERM a process closes idle connections at once, and waits for the
     const pet = `{"name":"Rex","categoryId":1}`
     const head = (...fields: ReadonlyArray<string>) =>
       message("POST /v1/pets HTTP/1.1", [
-        ...["Host: x", `Content-Length: ${pet.length}`, "Content-Type: application/json"],
+        "Host: x",
+        `Content-Length: ${pet.length}`,
+        "Content-Type: application/json",
         ...fields
       ])
     const { key } = yield* issue(service)

@@ -36,6 +36,17 @@ describe("The states of keys", () => {
       assert.isUndefined(find("a"))
     }))
 
+  it.effect("stay in memory for two seconds after their use, also if they are many as a minute ends", () =>
+    Effect.gen(function*() {
+      const { addLoaded, find } = yield* makeOn({ maxStates: 4 })
+      addLoaded("a")
+      yield* TestClock.adjust("59900 millis")
+      assert.strictEqual(find("a"), state)
+      addLoaded("b")
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual(find("a"), state)
+    }))
+
   it.effect("are loaded in one statement for all calls of an event-loop turn", () =>
     Effect.gen(function*() {
       const { load, store } = yield* makeOn()

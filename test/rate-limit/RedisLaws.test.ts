@@ -198,18 +198,50 @@ it("The circuit breaker ends each command once and in time, for any order of rep
 
 const call = fc.record({
   caller: fc.constantFrom<Caller>("key:a", "key:b"),
-  verb: fc.constantFrom<"charge" | "peek">("charge", "charge", "charge", "peek"),
+  verb: fc.constantFrom<"charge" | "peek" | "unban">("charge", "charge", "charge", "charge", "peek", "unban"),
   perDay: fc.constantFrom(7, 7, 7, 9),
-  isInterrupted: fc.boolean()
+  perMinute: fc.constantFrom(1_000, 1_000, 2_000),
+  isInterrupted: fc.boolean(),
+  // Limits that throw when they are used, and a fiber that throws when it gets its decision.
+  isUndecidable: fc.constantFrom(false, false, false, false, false, true),
+  throwsAtEnd: fc.constantFrom(false, false, false, true)
 })
+const unusable: Caller = "key:unusable"
+const unusableLimits: Policy.Limits = {
+  perMinute: 1,
+  get perDay(): never {
+    throw new Error("unusable")
+  }
+}
 const turnWith = (behaviours: fc.Arbitrary<ReadonlyArray<Readonly<{ behaviour: Behaviour; isUnusable: boolean }>>>) =>
   fc.record({ calls: fc.array(call, { maxLength: 8 }), behaviours, pauseMs: fc.constantFrom(0, 0, 5, 20, 400) })
 const faults = fc.array(fc.record({ behaviour, isUnusable: fc.constantFrom(false, false, false, true) }))
-/** Without a fault, each command has a reply after one step. */
+/** Each command has a reply in time, after any later one. */
+const reordered = fc.array(fc.record({
+  behaviour: fc.record({ kind: fc.constant("reply" as const), afterMs: inTime.map((steps) => steps * stepMs) }),
+  isUnusable: fc.constant(false)
+}))
+/** By default, each command has a reply after one step. */
 const turns = fc.oneof(
   fc.array(turnWith(faults), { maxLength: 12 }),
-  fc.array(turnWith(fc.constant([])), { maxLength: 5 })
+  fc.array(turnWith(fc.constant([])), { maxLength: 5 }),
+  fc.array(turnWith(reordered), { maxLength: 5 })
 )
+type Turns = typeof turns extends fc.Arbitrary<infer A> ? A : never
+/** More calls than a script may decide. */
+const manyCalls: Turns = [{
+  calls: Array.from({ length: 300 }, () => ({
+    caller: "key:a",
+    verb: "charge",
+    perDay: 7,
+    perMinute: 1_000,
+    isInterrupted: false,
+    isUndecidable: false,
+    throwsAtEnd: false
+  })),
+  behaviours: [],
+  pauseMs: 5
+}]
 
 it("The limiter on Redis decides each call once and in order, and charges once, for any replies and interruptions", () =>
   fc.assert(
@@ -222,7 +254,8 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
         let behaviours: ReadonlyArray<(typeof turns)[number]["behaviours"][number]> = []
         let sentInTurn = 0
         const charged = new Map<Caller, number>()
-        let hasFault = false
+        const chargedBeforeUnban: Array<number> = []
+        let [hasFault, isDown] = [false, false]
         const serve = (caller: Caller, command: Command): Reply => {
           const before = states.get(caller) ?? {}
           let state = before
@@ -233,7 +266,13 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
           return { now: world.now, state: before }
         }
         const client = clientOf((caller, command) => {
-          if (command.verb === "probe") return Promise.resolve({ now: 0, state: {} })
+          if (command.verb === "probe" || caller === unusable) return Promise.resolve({ now: 0, state: {} })
+          if (isDown) return Promise.reject(errors.closed)
+          if (command.verb === "unban") {
+            const before = chargedBeforeUnban.shift()
+            check(hasFault || before === (charged.get(caller) ?? 0), "an unban overtakes a charge, or is overtaken")
+          }
+          if (command.verb === "charge") check(command.requests <= 128, "a script runs for too long")
           if (command.verb === "charge") charged.set(caller, (charged.get(caller) ?? 0) + command.requests)
           const { behaviour = { kind: "reply", afterMs: 5 } as const, isUnusable = false } = behaviours[sentInTurn++] ??
             {}
@@ -241,7 +280,7 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
           hasFault ||= behaviour.kind !== "reply" || isLate || isUnusable
           // Redis runs a command when it arrives, and replies later.
           const reply = serve(caller, command)
-          const unusable = new Proxy(reply, {
+          const unusableReply = new Proxy(reply, {
             get(): never {
               throw new Error("unusable")
             }
@@ -251,7 +290,7 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
               ? {
                 ...reply,
                 get state() {
-                  return unusable.state
+                  return unusableReply.state
                 }
               }
               : reply, () => {})
@@ -262,7 +301,8 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
         const limiter = Context.get(yield* Fiber.join(making), RateLimiter)
         const made = new Map<Caller, number>()
         const allowed = new Map<Caller, number>()
-        const running: Array<Fiber.Fiber<void>> = []
+        const running: Array<Fiber.Fiber<void, unknown>> = []
+        const undecidable: Array<Fiber.Fiber<Exit.Exit<Policy.Decision, unknown>>> = []
         const turnsInOrder: Array<Map<Caller, Array<number>>> = []
         for (const { calls, behaviours: given, pauseMs } of turns) {
           behaviours = given
@@ -270,16 +310,28 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
           const inOrder = new Map<Caller, Array<number>>([["key:a", []], ["key:b", []]])
           turnsInOrder.push(inOrder)
           const wasShared = (yield* limiter.counting) === "shared"
-          for (const [index, { caller, isInterrupted, perDay, verb }] of calls.entries()) {
+          for (const [index, each] of calls.entries()) {
+            const { caller, isInterrupted, isUndecidable, perDay, perMinute, throwsAtEnd, verb } = each
             const at = world.now
+            if (isUndecidable) {
+              const decision = limiter[verb === "unban" ? "peek" : verb](unusable, unusableLimits)
+              undecidable.push(yield* Effect.forkChild(Effect.exit(decision)))
+              continue
+            }
+            if (verb === "unban") {
+              chargedBeforeUnban.push(made.get(caller) ?? 0)
+              running.push(yield* Effect.forkChild(limiter.unban(caller), { startImmediately: true }))
+              continue
+            }
             if (verb === "charge" && wasShared) made.set(caller, (made.get(caller) ?? 0) + 1)
-            const decision = limiter[verb](caller, { perMinute: 1_000, perDay })
+            const decision = limiter[verb](caller, { perMinute, perDay })
             const fiber = yield* Effect.forkChild(
               Effect.matchCause(decision, {
                 onFailure: (cause) => check(Cause.hasInterruptsOnly(cause) && isInterrupted, `a call dies`),
                 onSuccess: (decided) => {
                   check(world.now - at <= timeoutMs, `a call took ${world.now - at} ms`)
-                  check(decided.windows[1].limit === perDay, "a call is decided with the limits of another")
+                  const limits = decided.windows.map(({ limit }) => limit)
+                  check(limits.join() === `${perMinute},${perDay}`, "a call is decided with the limits of another")
                   if (verb === "peek" || !decided.allowed) return
                   allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
                   const uses = inOrder.get(caller)
@@ -288,6 +340,11 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
               }),
               { startImmediately: true }
             )
+            if (throwsAtEnd && !isInterrupted) {
+              fiber.addObserver(() => {
+                throw new Error("a caller throws")
+              })
+            }
             if (isInterrupted) yield* Fiber.interrupt(fiber)
             else running.push(fiber)
           }
@@ -300,6 +357,16 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
         }
         yield* world.advance(timeoutMs)
         for (const fiber of running) check(fiber.pollUnsafe() !== undefined, "a call has no end")
+        for (const fiber of undecidable) {
+          const exit = fiber.pollUnsafe()
+          check(exit?._tag === "Success" && Exit.hasDies(exit.value), "a call that cannot be decided does not die")
+        }
+        // Now Redis is down, so the process counts on from the newest state that Redis returned.
+        isDown = true
+        for (const [caller, state] of hasFault ? [] : states) {
+          const { windows: [, day] } = yield* limiter.peek(caller, { perMinute: 1_000, perDay: 9 })
+          check(9 - day.remaining === (state.day?.used ?? 0), `the count of ${caller} without Redis`)
+        }
         for (const uses of hasFault ? [] : turnsInOrder.flatMap((callers) => [...callers.values()])) {
           const present = uses.filter((use) => use !== undefined)
           check(
@@ -312,5 +379,5 @@ it("The limiter on Redis decides each call once and in order, and charges once, 
         }
         assert.deepStrictEqual(problems, [])
       }))),
-    { numRuns: 150 }
+    { numRuns: 150, examples: [[manyCalls]] }
   ))

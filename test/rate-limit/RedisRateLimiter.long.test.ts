@@ -276,6 +276,21 @@ it.live.skipIf(!Redis.isInstalled)(sentinelTitle, () =>
     yield* Limiters.assertExact(limiters, callersNamed("back", 3))
   }))
 
+const oneSentinelTitle =
+  "RateLimiter on Redis Sentinel is exact while sentinels end one after the other, as long as one of three is left"
+it.live.skipIf(!Redis.isInstalled)(oneSentinelTitle, () =>
+  Effect.gen(function*() {
+    const { sentinels, url } = yield* runWithSentinels
+    const limiters = yield* Limiters.makeTwo(url)
+    // The client is connected to the first sentinel that it reaches, so each of these two once.
+    const killTwo = Effect.forEach(sentinels.slice(0, 2), ({ kill }) => Effect.delay(kill, "500 millis"))
+    // Enough for longer than both take.
+    const allowed = yield* loadUntilUsedUp(limiters, callersNamed("one-sentinel", 5), killTwo, 150)
+    assert.deepStrictEqual([...allowed.values()], [...allowed].map(() => 150))
+    assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
+    yield* Limiters.assertExact(limiters, callersNamed("one-sentinel-left", 3))
+  }))
+
 const Cluster = Context.Service<Effect.Success<typeof runCluster>>("test/rate-limit/Cluster")
 
 const slotOfCaller = (caller: Caller) => slotOf(`petstore:limits:${caller}`)
