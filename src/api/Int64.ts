@@ -35,7 +35,7 @@ const jsonInteger = SchemaTransformation.transformEffect<bigint, unknown>({
 })
 
 /** As a text of digits, in a JSON string or a URL. */
-const digits = (schema: Readonly<Record<string, unknown>>) =>
+const linkToDigits = (schema: Readonly<Record<string, unknown>>) =>
   Schema.link<unknown>()(
     documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<unknown, unknown>({
@@ -67,8 +67,8 @@ export const int64 = (description?: string, example?: number) => {
   }
   const encoded = Schema.declare(Predicate.isUnknown, {
     expected: range,
-    toCodecJson: () => digits({ type: "string", pattern: "^-?\\d+$", ...annotations }),
-    toCodecStringTree: () => digits({ type: "integer", ...jsonBounds(), ...annotations })
+    toCodecJson: () => linkToDigits({ type: "string", pattern: "^-?\\d+$", ...annotations }),
+    toCodecStringTree: () => linkToDigits({ type: "integer", ...jsonBounds(), ...annotations })
   })
   const decoded = Schema.declare(isInt64, {
     ...annotations,
