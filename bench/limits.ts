@@ -6,14 +6,13 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
 import { ConfigProvider, Console, Effect, Layer, Logger, Redacted } from "effect"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
-import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
 import { redisOptions } from "../src/config/RedisSettings.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../src/rate-limit/SavedStates.ts"
-import { random, temporaryDatabaseUrl } from "../test/support/Databases.ts"
+import { random, sqlApiKeys, temporaryDatabaseUrl } from "../test/support/Databases.ts"
 import { unlimitedKeyOptions } from "../test/support/Process.ts"
 import { type Running, runProgram, start } from "../test/support/Process.ts"
 import * as Redis from "../test/support/Redis.ts"
@@ -97,5 +96,5 @@ Effect.scoped(Effect.gen(function*() {
     yield* Console.log("one process, with counts in memory that are saved to PostgreSQL:")
     const alone = start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory })
     yield* Effect.scoped(Effect.flatMap(alone, (service) => exactness([service])))
-  }).pipe(Effect.provide(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database))))
+  }).pipe(Effect.provide(sqlApiKeys.pipe(Layer.provide(random), Layer.provideMerge(database))))
 })).pipe(Effect.provide(Logger.layer([])), NodeRuntime.runMain)

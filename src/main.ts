@@ -3,9 +3,9 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
-import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
+import { apiKeyOptions } from "./config/ApiKeySettings.ts"
 import { redisOptions } from "./config/RedisSettings.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
@@ -15,6 +15,7 @@ import { Readiness } from "./database/Readiness.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import { GracefulShutdown } from "./http/RequestLifecycle.ts"
+import { AdminToken } from "./management/AdminToken.ts"
 import * as ManagementServer from "./management/ManagementServer.ts"
 import * as HeldServices from "./node-server/HeldServices.ts"
 import { describeCause } from "./observability/DescribeCause.ts"
@@ -23,6 +24,7 @@ import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SavedStates from "./rate-limit/SavedStates.ts"
+import * as StateLookups from "./rate-limit/StateLookups.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
@@ -31,8 +33,10 @@ const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   return layer(yield* redisOptions)
 }))
 
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter, Readiness.layer).pipe(
-  Layer.provide(SavedStates.layerLookups),
+const apiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+
+const services = Layer.mergeAll(SqlPetRepository.layer, apiKeys, rateLimiter, Readiness.layer).pipe(
+  Layer.provide(StateLookups.layer),
   Layer.provideMerge(Database.layer),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),
@@ -59,11 +63,15 @@ const reportHang = Effect.andThen(
 
 const logStart = Layer.effectDiscard(Effect.gen(function*() {
   yield* ApiServer.logStart
-  yield* (yield* ManagementServer.ManagementListens).logStart
+  yield* ManagementServer.logStart
+}))
+
+const firstKey = Layer.unwrap(Effect.gen(function*() {
+  return (yield* Database.isEmbedded) ? FirstKey.layer(yield* ApiServer.exampleUrl) : Layer.empty
 }))
 
 // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
-const service = Layer.merge(drain, FirstKey.layer).pipe(
+const service = Layer.merge(drain, firstKey).pipe(
   Layer.provide(logStart),
   Layer.provide([ApiServer.layer, ManagementServer.layer]),
   HeldServices.provide(GracefulShutdown.layer),

@@ -68,6 +68,17 @@ describe("The source files", () => {
     assert.isAtMost(edge.size, 12)
   })
 
+  it("of the parts, which CONTRIBUTING.md lists, reach no settings and no port, and import no name of the service", () => {
+    const [, list = ""] = /^These folders are parts[^:]*: (.+?)\. /m.exec(contributing) ?? []
+    const parts = list.match(/[\w-]+\//g) ?? []
+    assert.isNotEmpty(parts)
+    for (const file of files.filter((each) => parts.some((part) => each.startsWith(part)))) {
+      const others = [...reachable(file)].filter((each) => /^(?:config|http|management)\//.test(each))
+      assert.isEmpty(others, file)
+      assert.notInclude(importsOf(file), "api/Brand.ts", file)
+    }
+  })
+
   it("speak of pets and name the service only in the pets' own files, and where the parts are put together", () => {
     const own = /^(?:pets|test-service|.*migrations)\/|(?:^(?:cli|main|testing)|Brand|Exports|Settings|ApiRoutes)\.ts/
     // The column of all idempotency keys has the name of the first resource.

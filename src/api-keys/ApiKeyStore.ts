@@ -1,15 +1,14 @@
-import { DateTime, Effect, type Fiber, type Result, Struct } from "effect"
+import { Context, DateTime, Effect, type Fiber, identity, Layer, Order, type Result, Struct } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/KeySchemas.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
 /**
  * The API key that a secret belongs to. The secret works until `endsAt`, in epoch milliseconds (`Infinity`: forever).
  * Then it is rejected for the reason `endedBy`.
  */
 export interface SecretHolder {
-  readonly key: CurrentKey["Service"]
+  readonly key: Pick<ApiKey, "id" | "limits" | "plan">
   readonly endsAt: number
   readonly endedBy?: "disabled" | "expired" | "revoked" | "rotated"
 }
@@ -62,7 +61,10 @@ export interface Change {
   readonly auditEntry: Effect.Effect<void, ServiceUnavailable>
 }
 
-export interface ApiKeyStore {
+/** Stores the keys, and finds a key by the hash of its secret. */
+export class ApiKeyStore extends Context.Service<ApiKeyStore, {
+  /** The hash by which this store keeps a secret. */
+  hash(secret: string): string
   /**
    * Inserts a key and its first secret. If `idempotencyKey` was already used, inserts nothing and returns the id of the
    * existing key.
@@ -100,6 +102,9 @@ export interface ApiKeyStore {
   ): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
+}>()("petstore/ApiKeyStore") {
+  /** Keeps the keys and their secrets in memory. */
+  static readonly layerMemory = Layer.effect(ApiKeyStore, Effect.suspend(() => makeMemory))
 }
 
 export const positionOf = ({ createdAt, id, name }: ApiKey, search: string | undefined): KeyPosition => ({
@@ -108,14 +113,12 @@ export const positionOf = ({ createdAt, id, name }: ApiKey, search: string | und
   ...search !== undefined && { name }
 })
 
-const compareTexts = (a: string, b: string): number => a < b ? -1 : Number(a > b)
-
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   (a.name === undefined
     ? a.createdAt - b.createdAt
-    : compareTexts(a.name.toLowerCase(), b.name?.toLowerCase() ?? "")) || compareTexts(a.id, b.id)
+    : Order.String(a.name.toLowerCase(), b.name?.toLowerCase() ?? "")) || Order.String(a.id, b.id)
 
-export const memoryStore = Effect.gen(function*() {
+const makeMemory = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, StoredSecret & Pick<FormerSecret, "hint" | "lastUsedAt">>()
@@ -125,14 +128,16 @@ export const memoryStore = Effect.gen(function*() {
       keyId === id && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
     )
 
-  const store: ApiKeyStore = {
-    insert: (key, secret, auditEntry, idempotencyKey) =>
+  return ApiKeyStore.of({
+    // Nothing leaves this memory, so a secret is its own hash.
+    hash: identity,
+    insert: (key, hash, auditEntry, idempotencyKey) =>
       Effect.suspend(() => {
         const existing = idempotencyKey && idempotencyKeys.get(idempotencyKey)
         if (existing !== undefined) return Effect.succeed(existing)
         if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
-        secrets.set(secret, { keyId: key.id, endsAt: null, lastUsedAt: null })
+        secrets.set(hash, { keyId: key.id, endsAt: null, lastUsedAt: null })
         return Effect.as(auditEntry, undefined)
       }),
     change: Effect.fnUntraced(function*(id, now, change) {
@@ -142,10 +147,10 @@ export const memoryStore = Effect.gen(function*() {
       if (changed === undefined) return before
       const { auditEntry, formerSecretsEndAt, key, secretHash } = changed
       const end = formerSecretsEndAt ?? now
-      for (const [secret, stored] of formerSecretsEndAt === undefined ? [] : secrets) {
+      for (const [hash, stored] of formerSecretsEndAt === undefined ? [] : secrets) {
         if (stored.keyId !== id || (stored.endsAt === null && secretHash === undefined)) continue
         const hint = stored.endsAt === null && before.hint !== null && { hint: before.hint }
-        secrets.set(secret, { ...stored, ...hint, endsAt: DateTime.min(stored.endsAt ?? end, end) })
+        secrets.set(hash, { ...stored, ...hint, endsAt: DateTime.min(stored.endsAt ?? end, end) })
       }
       if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, lastUsedAt: null })
       keys.set(id, key)
@@ -177,32 +182,31 @@ export const memoryStore = Effect.gen(function*() {
         )
           .toSorted((a, b) => a.endsAt.epochMilliseconds - b.endsAt.epochMilliseconds)
       ),
-    findSecret: Effect.fnUntraced(function*(hash) {
+    findSecret: Effect.fnUntraced(function*(sha256) {
       for (const [secret, stored] of secrets) {
-        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return stored
+        if (sha256 === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return stored
       }
       return undefined
     }),
     isInTransaction: () => false,
-    findByHashes: (found) =>
+    findByHashes: (hashes) =>
       Effect.sync(() =>
-        new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {
-          const stored = secrets.get(secret)
+        new Map(hashes.flatMap((hash): Array<[string, SecretHolder]> => {
+          const stored = secrets.get(hash)
           const key = stored && keys.get(stored.keyId)
-          return key && stored ? [[secret, makeHolder(key, stored.endsAt)]] : []
+          return key && stored ? [[hash, makeHolder(key, stored.endsAt)]] : []
         }))
       ),
     recordUses: (uses) =>
       Effect.sync(() => {
-        for (const [secret, { at, keyId }] of uses) {
-          const [key, stored] = [keys.get(keyId), secrets.get(secret)]
+        for (const [hash, { at, keyId }] of uses) {
+          const [key, stored] = [keys.get(keyId), secrets.get(hash)]
           if (key === undefined) continue
           const lastUsedAt = DateTime.max(DateTime.makeUnsafe(at), key.createdAt)
           keys.set(keyId, { ...key, lastUsedAt: DateTime.max(lastUsedAt, key.lastUsedAt ?? lastUsedAt) })
           if (stored === undefined) continue
-          secrets.set(secret, { ...stored, lastUsedAt: DateTime.max(lastUsedAt, stored.lastUsedAt ?? lastUsedAt) })
+          secrets.set(hash, { ...stored, lastUsedAt: DateTime.max(lastUsedAt, stored.lastUsedAt ?? lastUsedAt) })
         }
       })
-  }
-  return store
+  })
 }).pipe(Effect.provide(Digest.layerWebCrypto))

@@ -1,4 +1,4 @@
-import { Context, DateTime, Duration, Effect, Equal, identity, Layer, Redacted, Result } from "effect"
+import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { type AuditValues, valuesOf } from "../api/Audit.ts"
 import { type IfMatch, isMatch } from "../api/EntityTags.ts"
@@ -8,11 +8,11 @@ import { keyStateOf, limitsOf } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import { base62, randomLength, withChecksum } from "../api/Secrets.ts"
-import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
-import { memoryStore, positionOf } from "./ApiKeyStore.ts"
+import type { Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
+import { ApiKeyStore, positionOf } from "./ApiKeyStore.ts"
 import { AuditLog, differences } from "./AuditLog.ts"
 import { KeyUsage } from "./KeyUsage.ts"
-import * as KeyVerifier from "./KeyVerifier.ts"
+import { KeyVerifier } from "./KeyVerifier.ts"
 
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
@@ -48,10 +48,13 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Revokes the key for good. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 }>()("petstore/ApiKeys") {
+  /** Keeps the keys in the `ApiKeyStore` of the context. */
+  static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => make))
   /** Keeps the keys in memory. */
-  static readonly layerMemory = Layer.effectContext(
-    Effect.flatMap(memoryStore, (store) => make({ store, hash: identity }))
-  ).pipe(Layer.provideMerge(Layer.merge(AuditLog.layerMemory, KeyUsage.layerMemory)))
+  static readonly layerMemory = ApiKeys.layer.pipe(
+    Layer.provideMerge(Layer.mergeAll(KeyVerifier.layer, AuditLog.layerMemory, KeyUsage.layerMemory)),
+    Layer.provide(ApiKeyStore.layerMemory)
+  )
 }
 
 export const randomText = Effect.fnUntraced(function*(length: number) {
@@ -67,11 +70,9 @@ const hintOf = (secret: string): string => secret.slice(-4)
 const maxBan = Duration.hours(1)
 const maxWorkingSecrets = 5
 
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: ApiKeyStore
-  readonly hash: (secret: string) => string
-}) {
-  const verifier = yield* KeyVerifier.make({ store, hash: hashSecret })
+const make = Effect.gen(function*() {
+  const store = yield* ApiKeyStore
+  const verifier = yield* KeyVerifier
   const audit = yield* AuditLog
   const random = yield* SecureRandom.SecureRandom
 
@@ -125,7 +126,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     return new Map(found.map((key) => [key.id, key]))
   })
 
-  const apiKeys = ApiKeys.of({
+  return ApiKeys.of({
     list,
     find: (id) => Effect.flatMap(findAll([id]), (keys) => orNotFound(id, keys.get(id))),
     findAll,
@@ -150,7 +151,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         lastUsedAt: null
       }
       const entry = audit.append("issue", key.id, null, valuesOf(key))
-      const existing = yield* store.insert(key, hashSecret(secret), entry, idempotencyKey)
+      const existing = yield* store.insert(key, store.hash(secret), entry, idempotencyKey)
       if (existing !== undefined) {
         return yield* new Conflict({
           message: `Key ${existing} was issued with this Idempotency-Key. ` +
@@ -186,7 +187,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         }
         return Result.succeed({
           key: { ...key, hint: hintOf(secret) },
-          secretHash: hashSecret(secret),
+          secretHash: store.hash(secret),
           formerSecretsEndAt
         })
       }, { gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) })
@@ -206,7 +207,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
       )
     )
   })
-  return Context.make(ApiKeys, apiKeys).pipe(Context.add(KeyVerifier.KeyVerifier, verifier))
 })
 
 const hasEnded = (at: DateTime.Utc | null, now: DateTime.Utc): boolean =>

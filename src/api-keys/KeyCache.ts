@@ -44,7 +44,9 @@ export interface Entry extends SecretHolder {
   isUsed: boolean
 }
 
-export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction">) {
+type Store = Pick<ApiKeyStore["Service"], "findByHashes" | "isInTransaction">
+
+export const make = Effect.fnUntraced(function*(store: Store) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   let evictedAt: bigint | undefined

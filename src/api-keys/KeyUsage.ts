@@ -1,4 +1,4 @@
-import { Clock, Context, DateTime, Effect, Latch, Layer, Random } from "effect"
+import { Clock, Context, DateTime, Effect, Latch, Layer, Order, Random } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -98,7 +98,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       counts.push(each)
       open.delete(name)
     }
-    counts.sort((a, b) => a.minute - b.minute || compareText(partOf(a.keyId), partOf(b.keyId)))
+    counts.sort((a, b) => a.minute - b.minute || Order.String(partOf(a.keyId), partOf(b.keyId)))
     for (let i = 0; i < counts.length; i += countsPerBatch) {
       const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
       sealed.add(batch.number, batch)
@@ -149,8 +149,6 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
 /** The keys whose ids end with the same two characters share the rows of a minute. */
 export const partOf = (keyId: string): string => keyId.slice(-2)
 
-const compareText = (a: string, b: string): number => a < b ? -1 : a > b ? 1 : 0
-
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
     const { keptSeconds, seconds } = resolutions[name]
@@ -185,7 +183,7 @@ export const memoryStore = Effect.sync((): UsageStore => {
         sumByKey([
           ...stored().filter(({ minute }) => startOf(minute, seconds) === since.epochMilliseconds),
           ...pending
-        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || compareText(a.keyId, b.keyId))
+        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || Order.String(a.keyId, b.keyId))
           .slice(0, limit)
       )
   }

@@ -1,11 +1,9 @@
-import { Clock, Context, Data, Effect, Metric, Redacted } from "effect"
-import { adminTokenPrefix } from "../api/Brand.ts"
-import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
-import { isWellFormed } from "../api/Secrets.ts"
+import { Clock, Context, Data, Effect, Layer, Metric, Redacted } from "effect"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import { isAdminToken, isWellFormed } from "../api/Secrets.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
-import type { ApiKeyStore, SecretUse } from "./ApiKeyStore.ts"
+import { ApiKeyStore, type SecretHolder, type SecretUse } from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
@@ -17,17 +15,13 @@ const rejections = byAttributes(
   (reason: Rejection) => ({ reason })
 )
 
-/** Operators see `reason` and `keyId` in the access log. Callers see only whether the key is malformed. */
+/** For operators. Callers may see only whether the key is malformed. */
 export class KeyRejected extends Data.TaggedError("KeyRejected")<{
   readonly reason: Rejection
   readonly keyId: string | undefined
-}> {
-  get toCaller(): InvalidApiKey {
-    return new InvalidApiKey(this.reason === "malformed" ? { message: "The API key is incomplete or mistyped." } : {})
-  }
-}
+}> {}
 
-type Verification = Effect.Effect<CurrentKey["Service"], KeyRejected | ServiceUnavailable>
+type Verification = Effect.Effect<SecretHolder["key"], KeyRejected | ServiceUnavailable>
 
 const reject = (reason: Rejection, keyId?: string) =>
   Effect.andThen(Metric.update(rejections(reason), 1), Effect.fail(new KeyRejected({ reason, keyId })))
@@ -38,12 +32,14 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
   verify(secret: Redacted.Redacted): Verification
   /** Forgets a cached key, so that its change takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
-}>()("petstore/KeyVerifier") {}
+}>()("petstore/KeyVerifier") {
+  /** Looks keys up in the `ApiKeyStore` of the context, and caches them for less than a second. */
+  static readonly layer = Layer.effect(KeyVerifier, Effect.suspend(() => Effect.flatMap(ApiKeyStore, make)))
+}
 
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: Pick<ApiKeyStore, "findByHashes" | "isInTransaction" | "recordUses">
-  readonly hash: (secret: string) => string
-}) {
+type Store = Pick<ApiKeyStore["Service"], "findByHashes" | "hash" | "isInTransaction" | "recordUses">
+
+export const make = Effect.fnUntraced(function*(store: Store) {
   yield* startAtZero(reasons.map((reason) => rejections(reason)))
   const clock = yield* Clock.Clock
   const cache = yield* KeyCache.make(store)
@@ -67,10 +63,10 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     verify: (secret) =>
       Effect.withFiber((fiber) => {
         const text = Redacted.value(secret)
-        const hash = hashSecret(text)
+        const hash = store.hash(text)
         const cached = store.isInTransaction(fiber) ? undefined : cache.useCached(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return reject(text.startsWith(adminTokenPrefix) ? "admin_token" : "malformed")
+        if (!isWellFormed(text)) return reject(isAdminToken(text) ? "admin_token" : "malformed")
         return Effect.flatMap(cache.get(hash), (entry) => entry ? allow(entry) : reject("unknown"))
       }),
     evict: cache.evict

@@ -9,9 +9,10 @@ import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as StatementBatcher from "../database/StatementBatcher.ts"
-import { StateLookups } from "../rate-limit/SavedStates.ts"
-import * as ApiKeys from "./ApiKeys.ts"
-import { type ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
+import { StateLookups } from "../rate-limit/StateLookups.ts"
+import { ApiKeys } from "./ApiKeys.ts"
+import { ApiKeyStore, makeHolder, type StoreSelection } from "./ApiKeyStore.ts"
+import { KeyVerifier } from "./KeyVerifier.ts"
 import * as SqlAuditLog from "./SqlAuditLog.ts"
 import * as SqlKeyUsage from "./SqlKeyUsage.ts"
 
@@ -101,12 +102,22 @@ const scanEndStatement = (sql: SqlClient.SqlClient, selection: StoreSelection) =
     WHERE ${sql.and(conditions)} ${orderBy} ${sql.literal(`OFFSET ${scanned - 1} LIMIT 1`)}`
 }
 
-const make = Effect.gen(function*() {
+const makeStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
   const clock = yield* Clock.Clock
   const lookups = yield* StateLookups
-  const store: ApiKeyStore = {
+  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
+  yield* Expiry.deleteExpired({
+    table: "api_key_secrets",
+    key: ["hash"],
+    column: "expires_at",
+    keptFor: Duration.days(400)
+  })
+  return ApiKeyStore.of({
+    // A fast hash suffices, because a secret has 190 random bits.
+    hash: (secret) => digest("sha256", secret),
+
     insert: (key, hash, auditEntry, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
         const inserted = yield* sql`
@@ -230,16 +241,20 @@ const make = Effect.gen(function*() {
         UPDATE api_key_secrets s SET last_used_at = u.at ${used}
         WHERE s.hash = decode(u.hash, 'hex') AND (s.last_used_at IS NULL OR s.last_used_at < u.at)`
     })
-  }
-  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
-  yield* Expiry.deleteExpired({
-    table: "api_key_secrets",
-    key: ["hash"],
-    column: "expires_at",
-    keptFor: Duration.days(400)
   })
-  // A fast hash suffices, because a secret has 190 random bits.
-  return yield* ApiKeys.make({ store, hash: (secret) => digest("sha256", secret) })
 })
 
-export const layer = Layer.provideMerge(Layer.effectContext(make), Layer.merge(SqlAuditLog.layer, SqlKeyUsage.layer))
+interface Options {
+  /** How long entries of the audit log are kept. */
+  readonly auditRetention: Duration.Duration
+  /** How long the hourly counts of requests are kept. */
+  readonly usageRetention: Duration.Duration
+}
+
+export const layer = ({ auditRetention, usageRetention }: Options) =>
+  ApiKeys.layer.pipe(
+    Layer.provideMerge(
+      Layer.mergeAll(KeyVerifier.layer, SqlAuditLog.layer(auditRetention), SqlKeyUsage.layer(usageRetention))
+    ),
+    Layer.provide(Layer.effect(ApiKeyStore, makeStore))
+  )

@@ -1,7 +1,6 @@
-import { DateTime, Duration, Effect, Layer, Schema, Struct } from "effect"
+import { DateTime, type Duration, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditEntry } from "../api/Audit.ts"
-import { Settings } from "../config/Settings.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
@@ -32,7 +31,7 @@ const pageStatement = (
     ORDER BY at DESC, audit_log.id DESC LIMIT ${sql.literal(String(limit))}`
 }
 
-const auditStore = Effect.gen(function*() {
+const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
   const withinShare = yield* AdminShare.makeWithin
@@ -72,9 +71,9 @@ const auditStore = Effect.gen(function*() {
     },
     list: (selection) => withinDeadline(Rows.decode("audit_log", AuditRow, pageStatement(sql, selection)))
   }
-  const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
-  yield* Expiry.deleteExpired({ table: "audit_log", key: ["id"], column: "at", keptFor })
+  yield* Expiry.deleteExpired({ table: "audit_log", key: ["id"], column: "at", keptFor: retention })
   return store
 })
 
-export const layer = Layer.effect(AuditLog.AuditLog, Effect.flatMap(auditStore, AuditLog.make))
+export const layer = (retention: Duration.Duration) =>
+  Layer.effect(AuditLog.AuditLog, Effect.flatMap(makeStore(retention), AuditLog.make))

@@ -2,7 +2,6 @@ import { Clock, DateTime, Duration, Effect, Layer, Schedule, Schema, Struct } fr
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { KeyTotals } from "../api/Usage.ts"
-import { Settings } from "../config/Settings.ts"
 import * as AdminShare from "../database/AdminShare.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
@@ -46,7 +45,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
   )
 }
 
-export const makeStore = Effect.gen(function*() {
+export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline
   const withinShare = yield* AdminShare.makeWithin
@@ -193,7 +192,6 @@ export const makeStore = Effect.gen(function*() {
       where: sql`seconds = ${seconds}`,
       keptFor
     })
-  const retention = Duration.days(yield* Settings.usageRetentionDays.config)
   yield* deleteExpired("key_usage", minutes.seconds, Duration.seconds(minutes.keptSeconds))
   yield* deleteExpired("key_usage", hours.seconds, retention)
   yield* deleteExpired("key_usage_totals", hours.seconds, retention)
@@ -210,4 +208,5 @@ export const makeStore = Effect.gen(function*() {
   return store
 })
 
-export const layer = Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(makeStore, KeyUsage.make))
+export const layer = (retention: Duration.Duration) =>
+  Layer.effect(KeyUsage.KeyUsage, Effect.flatMap(makeStore(retention), KeyUsage.make))

@@ -1,8 +1,9 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
-import { AuditGroup } from "./Audit.ts"
+import { AuditGroup } from "./AuditEndpoints.ts"
 import * as Brand from "./Brand.ts"
 import * as Errors from "./Errors.ts"
+import { commonErrors, errorResponse } from "./ErrorSchemas.ts"
 import { inOrder } from "./InOrder.ts"
 import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
@@ -16,11 +17,11 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
     adminToken: HttpApiSecurity.bearer
   },
   error: [
-    Errors.errorResponse(Errors.InvalidAdminToken, Errors.MissingAdminToken),
-    Errors.errorResponse(Errors.ReadOnlyToken),
-    Errors.errorResponse(Errors.MisdirectedRequest),
-    Errors.errorResponse(Errors.TooManyAttempts),
-    ...Errors.commonErrors
+    errorResponse(Errors.InvalidAdminToken, Errors.MissingAdminToken),
+    errorResponse(Errors.ReadOnlyToken),
+    errorResponse(Errors.MisdirectedRequest),
+    errorResponse(Errors.TooManyAttempts),
+    ...commonErrors
   ]
 }) {}
 

@@ -1,9 +1,6 @@
 import { DateTime, Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { inOrder } from "./InOrder.ts"
 import { type ApiKey, givenInstant, Instant, KeyId, maxDateMs } from "./KeySchemas.ts"
-import { operationSteps } from "./OperationMiddleware.ts"
-import { Cursor, limit, linkHeader, makeCursorCodec } from "./Paging.ts"
+import { Cursor, limit, makeCursorCodec } from "./Paging.ts"
 import { isStorable, oneOf, openTo } from "./TextSchemas.ts"
 
 export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "revoke", "unban", "ban").annotate({
@@ -104,19 +101,3 @@ export const AuditPage = Schema.Struct({
   next: Schema.optionalKey(AuditQuery)
 }).annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
-
-export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).add(
-  HttpApiEndpoint.get("listAudit", "/audit", {
-    query: AuditQuery.fields,
-    success: AuditPage.pipe(HttpApiSchema.encodeToWithHeaders({
-      body: Schema.Array(AuditEntry),
-      headers: linkHeader("/admin/audit", AuditQuery)
-    }, {
-      decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
-      encode: ({ entries, next }) => ({ body: entries, headers: next ? { link: next } : {} })
-    }))
-  }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
-    summary: "List the entries of the audit log",
-    description: "Returns a page of entries, newest first: all, or those of a key, an operator, an action or a period."
-  }))
-).annotate(OpenApi.Description, "The audit log.") {}

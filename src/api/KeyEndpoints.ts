@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { IfMatch, withETag } from "./EntityTags.ts"
 import * as Errors from "./Errors.ts"
+import { errorResponse } from "./ErrorSchemas.ts"
 import { inOrder } from "./InOrder.ts"
 import * as Keys from "./KeySchemas.ts"
 import { bodySteps, operationSteps } from "./OperationMiddleware.ts"
@@ -10,10 +11,10 @@ import { idempotencyKey } from "./TextSchemas.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
 const params = { id: Keys.KeyId }
-const notFound = Errors.errorResponse(Errors.NotFound)
-const conflict = Errors.errorResponse(Errors.Conflict)
+const notFound = errorResponse(Errors.NotFound)
+const conflict = errorResponse(Errors.Conflict)
 const headers = { "if-match": Schema.optionalKey(IfMatch) }
-const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.PreconditionFailed)] as const
+const changeErrors = [notFound, conflict, errorResponse(Errors.PreconditionFailed)] as const
 
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {

@@ -4,6 +4,7 @@ import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import { describeIssue, describeUnknown, maxNamed, nearMissOf } from "./DescribeIssue.ts"
 import * as Errors from "./Errors.ts"
+import { errorResponse, requestTimeout, serviceUnavailable } from "./ErrorSchemas.ts"
 import type { Limits, Plan } from "./Plans.ts"
 
 /** The API key of the request, which `Auth` provides. */
@@ -22,7 +23,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.InvalidApiKey, Errors.MissingApiKey), Errors.serviceUnavailable]
+  error: [errorResponse(Errors.InvalidApiKey, Errors.MissingApiKey), serviceUnavailable]
 }) {}
 
 /**
@@ -31,7 +32,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
  */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
-  { error: [Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned), Errors.serviceUnavailable] }
+  { error: [errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned), serviceUnavailable] }
 ) {}
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
@@ -45,8 +46,8 @@ const isRequestFault = <E>(error: E): error is E & RequestFault =>
   HttpApiError.HttpApiSchemaError.is(error) && error.kind in places
 
 const invalidErrors = [
-  Errors.errorResponse(Errors.InvalidRequest),
-  Errors.errorResponse(Errors.ExpectationFailed)
+  errorResponse(Errors.InvalidRequest),
+  errorResponse(Errors.ExpectationFailed)
 ] as const
 
 /**
@@ -97,20 +98,20 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
     ...invalidErrors,
-    Errors.requestTimeout,
-    Errors.errorResponse(Errors.PayloadTooLarge),
-    Errors.errorResponse(Errors.UnsupportedMediaType)
+    requestTimeout,
+    errorResponse(Errors.PayloadTooLarge),
+    errorResponse(Errors.UnsupportedMediaType)
   ]
 }) {}
 
 /** Fails with 503 if too many operations run at once. */
 export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit>()("petstore/api/ConcurrencyLimit", {
-  error: Errors.serviceUnavailable
+  error: serviceUnavailable
 }) {}
 
 /** Fails with 410 after the sunset date of a deprecated operation. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
-  error: Errors.errorResponse(Errors.Gone)
+  error: errorResponse(Errors.Gone)
 }) {}
 
 /** The middleware of an operation, inside the authentication and the limits of its group, in the order of a request. */

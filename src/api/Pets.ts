@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
+import { commonErrors, errorResponse } from "./ErrorSchemas.ts"
 import { inOrder } from "./InOrder.ts"
 import { exactJson, int64, isInt64 } from "./Int64.ts"
 import { bodySteps, deprecate, operationSteps, Sunset } from "./OperationMiddleware.ts"
@@ -120,7 +121,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
     encode: ({ next, pets }) => ({ body: pets, headers: next ? { link: next } : {} })
   })),
-  error: [...Errors.commonErrors]
+  error: [...commonErrors]
 }).pipe(inOrder(...operationSteps)).annotateMerge(
   OpenApi.annotations({ summary: "List pets", description: "Returns a page of the pets, by ascending id." })
 )
@@ -150,7 +151,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
       headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
     })
   })),
-  error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
+  error: [errorResponse(Errors.IdempotencyKeyReused), ...commonErrors]
 }).pipe(inOrder(...bodySteps)).annotateMerge(
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
@@ -158,7 +159,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
   success: PetJson.annotate({ description: "The pet." }),
-  error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
+  error: [errorResponse(Errors.NotFound), ...commonErrors]
 })
   .pipe(inOrder(...operationSteps, Sunset))
   .annotateMerge(deprecate(new Date("2026-11-21T00:00:00Z"), new Date("2030-12-05T00:00:00Z"), "/v1/pets", "/docs"))

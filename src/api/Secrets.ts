@@ -28,6 +28,9 @@ export const withChecksum = (random: string): string => keyPrefix + random + che
 export const isWellFormed = (secret: string): boolean =>
   format.test(secret) && withChecksum(secret.slice(keyPrefix.length, -checksumLength)) === secret
 
+/** Whether a text looks like an admin token, which works only on the management port. */
+export const isAdminToken = (text: string): boolean => text.startsWith(adminTokenPrefix)
+
 /** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
 export const findSecret = (text: string): string | undefined => new RegExp(`${keyPrefix}[0-9A-Za-z]*`).exec(text)?.[0]
 

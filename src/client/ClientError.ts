@@ -2,7 +2,8 @@ import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { title } from "../api/Brand.ts"
 import { describeIssue } from "../api/DescribeIssue.ts"
-import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
+import { type ApiError, ErrorBody } from "../api/Errors.ts"
+import { RetryAfter } from "../api/ErrorSchemas.ts"
 
 type Request = HttpClientRequest.HttpClientRequest
 

@@ -20,8 +20,8 @@ const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): F
 
 const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
 
-const wholeNumber = (name: string, expected = "a whole number") => {
-  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => `Expected ${expected}`))
+const wholeNumber = (name: string) => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => "Expected a whole number"))
   return Flag.map(flag, Number)
 }
 

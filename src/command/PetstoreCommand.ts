@@ -229,24 +229,23 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
+/** Describes a failure with its causes, but leaves an invalid setting, which has an exit code of its own. */
+const describe = <E extends { readonly _tag: string }>(error: E) =>
+  error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
+
 const importEmbedded = Command.make("import", {}, () =>
-  // The dynamic import keeps the `keys` commands from loading the database code.
+  // The dynamic import keeps the `keys` commands from loading the database code, here and below.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => run),
-    Effect.mapError((error) =>
-      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
-    ),
+    Effect.mapError(describe),
     Effect.provideService(References.MinimumLogLevel, "None"),
     Effect.flatMap((imported) => Console.log(`Imported ${imported}.`))
   )).pipe(Command.withDescription("Copy the embedded database (DATA_DIR) to an empty PostgreSQL one (DATABASE_URL)"))
 
 const migrate = Command.make("migrate", {}, () =>
-  // The dynamic import keeps the `keys` commands from loading the database code.
   Effect.promise(() => import("../database/Database.ts")).pipe(
     Effect.flatMap(({ migrateFromSettings }) => migrateFromSettings),
-    Effect.mapError((error) =>
-      error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
-    ),
+    Effect.mapError(describe),
     Effect.provide(Logger.layer([Logger.withConsoleError(Logger.make(({ message }) => String(message)))])),
     Effect.flatMap((version) => Console.log(`The database has schema version ${version}.`))
   )).pipe(

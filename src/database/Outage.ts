@@ -9,7 +9,7 @@
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describeCause } from "../observability/DescribeCause.ts"
+import { describeChain } from "../observability/ErrorChain.ts"
 import * as Deadline from "./Deadline.ts"
 import { databaseUnavailable } from "./Deadline.ts"
 
@@ -51,7 +51,7 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
     isOutage(fault)
       ? Effect.andThen(
-        Effect.logError(`A database statement failed: ${describeCause(Cause.fail(fault))}`),
+        Effect.logError(`A database statement failed: ${describeChain(fault)}`),
         Effect.fail(isReadOnly(fault) ? databaseReadOnly : databaseUnavailable)
       )
       : Effect.die(fault))

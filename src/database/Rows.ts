@@ -1,6 +1,5 @@
 import { Effect, Schema } from "effect"
 import { SqlSchema } from "effect/sql"
-import { describeIssue } from "../api/DescribeIssue.ts"
 
 export const decode = <Row extends Schema.Constraint, E, R>(
   table: string,
@@ -8,8 +7,6 @@ export const decode = <Row extends Schema.Constraint, E, R>(
   statement: Effect.Effect<ReadonlyArray<unknown>, E, R>
 ) =>
   SqlSchema.findAll({ Request: Schema.Void, Result: Row, execute: () => statement })(undefined).pipe(
-    Effect.catchIf(Schema.isSchemaError, ({ issue }) => {
-      const place = describeIssue(issue, ([, ...column]) => [table, ...column].join("."))
-      return Effect.die(new Error(`The database has an invalid row: ${place}`))
-    })
+    Effect.catchIf(Schema.isSchemaError, ({ message }) =>
+      Effect.die(new Error(`The table ${table} has an invalid row: ${message}`)))
   )

@@ -53,12 +53,10 @@ export const layer = Layer.effect(
               if (failure._tag === "ServiceUnavailable") return Effect.fail(failure)
               const { keyId = "none", reason } = failure
               context.rejected({ keyId, rejection: reason, address: clientAddress(request) })
-              const message = reason === "admin_token"
-                ? adminTokenMessage
-                : reason === "malformed"
-                ? confusionOf(secret, "API key")
-                : undefined
-              return Effect.fail(message === undefined ? failure.toCaller : new InvalidApiKey({ message }))
+              if (reason === "admin_token") return Effect.fail(new InvalidApiKey({ message: adminTokenMessage }))
+              if (reason !== "malformed") return Effect.fail(new InvalidApiKey())
+              const message = confusionOf(secret, "API key") ?? "The API key is incomplete or mistyped."
+              return Effect.fail(new InvalidApiKey({ message }))
             }
           })
         }

@@ -1,12 +1,13 @@
 import { Cause, Effect, Option, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Errors from "../api/Errors.ts"
+import { RetryAfter } from "../api/ErrorSchemas.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { missingPath, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-const retryAfter = Schema.encodeSync(Errors.RetryAfter)
+const retryAfter = Schema.encodeSync(RetryAfter)
 
 export const make = (context: RequestContext, error: Errors.ApiError, headers: Record<string, string> = {}) => {
   context.failed(error)

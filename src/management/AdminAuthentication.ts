@@ -1,7 +1,6 @@
 import { Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
-import { AdminToken } from "../api-keys/AdminToken.ts"
 import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
@@ -15,6 +14,7 @@ import { byAttributes, counter, startAtZero } from "../observability/MetricConst
 import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { AdminToken } from "./AdminToken.ts"
 
 /** Hashes a token before the comparison, because `timingSafeEqual` needs inputs of the same length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()

@@ -3,7 +3,6 @@ import { Config, Context, Effect, Layer, Option } from "effect"
 import { HttpServer } from "effect/http"
 import { OpenApi } from "effect/http-api"
 import { resolve } from "node:path"
-import { AdminToken } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { commandPrefix, Settings } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
@@ -13,6 +12,7 @@ import { isAllowedAmong } from "../http/RequestHead.ts"
 import * as RequestLifecycle from "../http/RequestLifecycle.ts"
 import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
+import { AdminToken } from "./AdminToken.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
 import * as HealthReports from "./HealthReports.ts"
 
@@ -20,8 +20,14 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = [...HealthReports.paths, "/admin/openapi.json", ...ConsoleFiles.paths]
 
-const logStart = Effect.gen(function*() {
-  const { address } = yield* HttpServer.HttpServer
+/** The address at which the management port listens. */
+class ManagementAddress extends Context.Service<ManagementAddress, HttpServer.HttpServer["Service"]["address"]>()(
+  "petstore/management/ManagementAddress"
+) {}
+
+/** Logs where the management port listens, and how to issue keys. */
+export const logStart = Effect.gen(function*() {
+  const address = yield* ManagementAddress
   const [url, { source }] = [HttpServer.formatAddress(address), yield* AdminToken]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   const directory = resolve(yield* Settings.dataDir.config)
@@ -33,18 +39,11 @@ const logStart = Effect.gen(function*() {
     Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${source}`),
     { environment, schemaVersion: Database.newestVersion }
   )
-  const token = source === Settings.adminToken.name ? "the same ADMIN_TOKEN and" : ""
-  yield* Effect.logInfo(
-    `Issue API keys with${token && ` ${token}`}: ${variables}${commandPrefix} keys issue --name NAME`
-  )
+  const token = source === Settings.adminToken.name ? " the same ADMIN_TOKEN and" : ""
+  yield* Effect.logInfo(`Issue API keys with${token}: ${variables}${commandPrefix} keys issue --name NAME`)
 })
 
-/** The management port listens. Its effect logs where, and how to issue keys. */
-export class ManagementListens extends Context.Service<ManagementListens, { readonly logStart: Effect.Effect<void> }>()(
-  "petstore/management/ManagementListens"
-) {}
-
-const address = { host: Settings.managementHost, port: Settings.managementPort }
+const settings = { host: Settings.managementHost, port: Settings.managementPort }
 
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
@@ -65,12 +64,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Layer.provide(NodeHttpServer.layerHttpServices)
   )
   const httpEffect = RequestLifecycle.toHttpEffect(routes, hooks)
-  const server = PortServer.layer(httpEffect, address, hooks)
-  const listens = Layer.effect(
-    ManagementListens,
-    Effect.map(Effect.context<Effect.Services<typeof logStart>>(), (context) => ({
-      logStart: Effect.orDie(Effect.provide(logStart, context))
-    }))
-  )
-  return Layer.provide(listens, server)
+  const server = PortServer.layer(httpEffect, settings, hooks)
+  const listening = Layer.effect(ManagementAddress, Effect.map(HttpServer.HttpServer, ({ address }) => address))
+  return Layer.provide(listening, server)
 }))

@@ -1,6 +1,6 @@
 /** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
-import { Clock, Context, Duration, Effect, Layer, Random, Result, Schema } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
+import { Clock, Duration, Effect, Layer, Random, Result, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
@@ -8,6 +8,7 @@ import { histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import * as KeyStates from "./KeyStates.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, make, makeStates, RateLimiter } from "./RateLimiter.ts"
+import { type StateLookup, StateLookups } from "./StateLookups.ts"
 
 const writes = histogramOfSeconds("rate_limit_write_duration", "Duration of writes of request counts to the database.")
 
@@ -17,25 +18,6 @@ const decodeState = Schema.decodeUnknownResult(StateText)
 
 const prefix = "key:"
 const callerOf = (keyId: string): Caller => `${prefix}${keyId}`
-
-/** Lets a statement that looks up keys bring their states, so that a charge need not load them. */
-export interface StateLookup {
-  /** The stored state of the key whose id is `keyId` as a text, or null. */
-  readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
-  /** Takes states from the rows of a statement that began at a monotonic time, outside of a transaction. */
-  readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
-}
-
-/**
- * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
- * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
- */
-export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
-  "petstore/rate-limit/StateLookups",
-  { defaultValue: () => undefined }
-)
-
-export const layerLookups = Layer.sync(StateLookups, () => ({ current: undefined }))
 
 const makeLimiter = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient

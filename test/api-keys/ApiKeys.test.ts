@@ -4,10 +4,9 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/KeySchemas.ts"
 import { planLimits } from "../../src/api/Plans.ts"
-import { describeOnEach, random, stores } from "../support/Databases.ts"
+import { describeOnEach, random, sqlApiKeys, stores } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
@@ -357,7 +356,7 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const { verify } = yield* KeyVerifier
-      const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
+      const otherProcess = sqlApiKeys.pipe(Layer.provide(random), Layer.fresh)
       const { revoke, rotate, update } = Context.get(yield* Layer.build(otherProcess), ApiKeys)
       const [changed, kept] = [yield* issue(), yield* issue()]
       const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [

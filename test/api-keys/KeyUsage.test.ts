@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
@@ -9,6 +9,7 @@ import { describeOnEach, stores } from "../support/Databases.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
+const retention = Duration.days(30)
 /** 2026-11-23T10:00:00Z */
 const start = 1_795_428_000_000
 
@@ -43,7 +44,7 @@ const atStart = Layer.effectDiscard(TestClock.setTime(start))
 const storesAtStart = stores.map((store) => ({ ...store, layer: Layer.provide(store.layer, atStart) }))
 
 describeOnEach(storesAtStart, "Key usage", (it, store) => {
-  const newStore = store === "memory" ? memoryStore : SqlKeyUsage.makeStore
+  const newStore = store === "memory" ? memoryStore : SqlKeyUsage.makeStore(retention)
 
   it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
     Effect.gen(function*() {
@@ -139,7 +140,7 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
   it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
     Effect.gen(function*() {
       yield* TestClock.setTime(start + 6 * hourMs)
-      const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyUsage.layer)), Context.get(KeyUsage))
+      const newProcess = Effect.map(Layer.build(Layer.fresh(SqlKeyUsage.layer(retention))), Context.get(KeyUsage))
       const ended = yield* Scope.make()
       const processes = [yield* Scope.provide(newProcess, ended), yield* newProcess, yield* newProcess]
       const countAll = (minute: number) =>

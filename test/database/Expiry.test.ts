@@ -4,11 +4,10 @@ import { Clock, ConfigProvider, Context, Effect, Layer, Redacted } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { clientOn, databases, describeOnEach, noDatabase, random } from "../support/Databases.ts"
+import { clientOn, databases, describeOnEach, noDatabase, random, sqlApiKeys } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
 it.effect("A deletion of expired rows that fails is counted by its task", () =>
@@ -43,7 +42,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 ]
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
-const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer).pipe(
   Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
+import { Context, Deferred, Duration, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import * as fc from "fast-check"
 import { connect } from "node:net"
@@ -237,8 +237,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
         const { context, direct, sql } = yield* makePool(maxConnections)
         yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
           VALUES ('a', 'a', 'free', 1, 1, now())`
-        const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
-        const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+        const layer = Layer.provide(SqlAuditLog.layer(Duration.days(400)), Layer.succeedContext(context))
         const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
         const lock = Effect.andThen(direct`LOCK TABLE audit_log`, direct`SELECT pg_sleep(4)`)
         const locking = yield* Effect.forkScoped(direct.withTransaction(lock))
@@ -261,8 +260,7 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       const { context, direct } = yield* makePool(2)
       yield* direct`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
         VALUES ('a', 'a', 'free', 1, 1, now())`
-      const config = ConfigProvider.layer(ConfigProvider.fromUnknown({}))
-      const layer = Layer.provide(SqlAuditLog.layer, [Layer.succeedContext(context), config])
+      const layer = Layer.provide(SqlAuditLog.layer(Duration.days(400)), Layer.succeedContext(context))
       const auditLog = Context.get(yield* Layer.build(layer), AuditLog.AuditLog)
       const now = Date.now()
       for (const at of [now, now, now + 1]) {

@@ -2,20 +2,19 @@
 import { NodeFileSystem } from "@effect/platform-node"
 import { ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
+import { AdminToken } from "../../src/management/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { random } from "../support/Databases.ts"
+import { random, sqlApiKeys } from "../support/Databases.ts"
 import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
-  Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, SavedStates.layer).pipe(
+  Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, SavedStates.layer).pipe(
     Layer.provideMerge(Database.layer),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),

@@ -1,10 +1,10 @@
 /** The management port for suites. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
-import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import { AdminToken } from "../../src/management/AdminToken.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
@@ -43,9 +43,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const token = Redacted.make(adminToken)
     const api = Layer.provide(Service.layer, ApiServer.layer)
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
-    const started = Layer.effectDiscard(
-      Effect.flatMap(ManagementServer.ManagementListens, ({ logStart }) => logStart)
-    ).pipe(Layer.provide(ManagementServer.layer))
+    const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
       Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),

@@ -5,7 +5,6 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, makeStates, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
@@ -13,7 +12,8 @@ import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.t
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { databases, describeOnEach, random } from "../support/Databases.ts"
+import * as StateLookups from "../../src/rate-limit/StateLookups.ts"
+import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
@@ -320,8 +320,8 @@ describeOnEach(databases, "RateLimiter", (it) => {
   it.effect("the lookup of a key brings its state, so that its charge needs no further statement", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
-      const keys = Layer.merge(SqlApiKeys.layer, SavedStates.layer).pipe(
-        Layer.provide([SavedStates.layerLookups, random])
+      const keys = Layer.merge(sqlApiKeys, SavedStates.layer).pipe(
+        Layer.provide([StateLookups.layer, random])
       )
       const service = yield* Layer.build(Layer.fresh(keys))
       const issued = yield* Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })

@@ -21,6 +21,7 @@ import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/h
 import { SqlClient } from "effect/sql"
 import { isDeepStrictEqual } from "node:util"
 import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
+import { InvalidApiKey } from "../../src/api/Errors.ts"
 import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
@@ -88,6 +89,7 @@ const simulate = async (seed: number) => {
     )
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
     const store = {
+      hash: (secret: string) => secret,
       recordUses: () => Effect.void,
       isInTransaction: () => false,
       findByHashes: database.findByHashesOf(process)
@@ -99,7 +101,7 @@ const simulate = async (seed: number) => {
     return {
       process,
       limiter: Context.get(context, RateLimiter),
-      verifier: yield* KeyVerifier.make({ store, hash: (secret) => secret }),
+      verifier: yield* KeyVerifier.make(store),
       create: yield* Effect.provideService(Inserts.make(petsTable), SqlClient.SqlClient, sql),
       ...reads && { pets: Context.get(yield* Layer.build(repository), PetRepository) }
     }
@@ -132,7 +134,7 @@ const simulate = async (seed: number) => {
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
       const verified = verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
-      const key = yield* Effect.catchTag(verified, "KeyRejected", ({ toCaller }) => Effect.fail(toCaller))
+      const key = yield* Effect.catchTag(verified, "KeyRejected", () => Effect.fail(new InvalidApiKey()))
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
       const claim = { owner: key.id, key: headers["idempotency-key"] ?? "" }

@@ -11,6 +11,7 @@ import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
 import * as Database from "../../src/database/Database.ts"
 import { databaseUnavailable } from "../../src/database/Deadline.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
@@ -114,12 +115,15 @@ export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMem
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
   Layer.provideMerge(Layer.effect(PetRepository, Effect.map(PetRepository, (p) => ({ ...p, ...change(p) }))), memory)
 
+/** The API keys on a database, with the options of the settings. */
+export const sqlApiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+
 /** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map((database) => ({
     ...database,
-    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, Readiness.layer).pipe(
+    layer: Layer.mergeAll(SqlPetRepository.layer, sqlApiKeys, Readiness.layer).pipe(
       Layer.provideMerge(Layer.merge(database.layer, random))
     )
   }))

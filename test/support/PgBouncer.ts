@@ -3,9 +3,8 @@ import { Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databaseAt, random, temporaryDatabaseUrl } from "./Databases.ts"
+import { databaseAt, random, sqlApiKeys, temporaryDatabaseUrl } from "./Databases.ts"
 import { runProgram, untilListening } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
@@ -40,7 +39,7 @@ export const stores = (["session", "transaction"] as const).map((mode) => ({
   skip: process.env.TEST_DATABASE_URL === undefined || !isInstalled,
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
-    const services = Layer.merge(SqlPetRepository.layer, SqlApiKeys.layer)
+    const services = Layer.merge(SqlPetRepository.layer, sqlApiKeys)
     return Layer.provideMerge(Layer.provide(services, databaseAt(url)), random)
   }))
 }))

@@ -1,9 +1,9 @@
 import { Config, Context, Data, Effect, FileSystem, Layer, Option, Redacted, Result } from "effect"
 import { dirname, resolve } from "node:path"
+import { randomText } from "../api-keys/ApiKeys.ts"
 import * as Brand from "../api/Brand.ts"
 import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable, syncDirectory } from "../database/DataDirectory.ts"
-import { randomText } from "./ApiKeys.ts"
 
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =

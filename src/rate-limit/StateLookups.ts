@@ -1,0 +1,21 @@
+import { Context, Layer } from "effect"
+import type { Statement } from "effect/sql"
+
+/** Lets a statement that looks up keys bring their states, so that a charge need not load them. */
+export interface StateLookup {
+  /** The stored state of the key whose id is `keyId` as a text, or null. */
+  readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
+  /** Takes states from the rows of a statement that began at a monotonic time, outside of a transaction. */
+  readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
+}
+
+/**
+ * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
+ * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
+ */
+export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
+  "petstore/rate-limit/StateLookups",
+  { defaultValue: () => undefined }
+)
+
+export const layer = Layer.sync(StateLookups, () => ({ current: undefined }))
