@@ -1,17 +1,20 @@
-/** The measured processes: the service, the peers that a team would write instead of it, and the floor. */
+/** The measured processes: the service, and the peers that a team would write instead of it. */
 import { Data, Effect, Schema } from "effect"
-import { type ChildProcess, execFile, spawn } from "node:child_process"
-import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
+import { execFile } from "node:child_process"
+import { once } from "node:events"
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
+import { runProgram } from "../test/support/Process.ts"
 import { freePort } from "../test/support/Temporary.ts"
 
 const pathOf = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
 const contender = (file: string): string => pathOf(`contenders/${file}`)
 
-/** Programs that are not in the repository: Bun, and the binary of the Go peer. */
-const cache = pathOf("../node_modules/.cache/bench")
+/** Files that are not in the repository: Bun, the binary of the Go peer, and embedded databases. */
+export const cache = pathOf("../node_modules/.cache/bench")
+mkdirSync(cache, { recursive: true })
 
 const run = (program: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) =>
   Effect.tryPromise(() => promisify(execFile)(program, [...args], { env: { ...process.env, ...env } }))
@@ -69,8 +72,7 @@ const commands = {
   "Effect": () => node(contender("effect.ts")),
   "Bun": () => bun,
   "Go": () => go,
-  "Fastify": () => node(contender("fastify.ts")),
-  "node:http": () => node(contender("floor.ts"))
+  "Fastify": () => node(contender("fastify.ts"))
 }
 export type Program = keyof typeof commands
 
@@ -87,7 +89,7 @@ export interface Contender {
   readonly startedIn: number
   /** Returns the last part of its output. */
   readonly latestOutput: () => string
-  /** Ends the process as its scope does, and waits for its exit. */
+  /** Sends SIGTERM, and waits for the exit. */
   readonly stop: Effect.Effect<void>
 }
 
@@ -103,65 +105,52 @@ export const start = Effect.fnUntraced(function*(
   directory = repository,
   flags: ReadonlyArray<string> = []
 ) {
-  mkdirSync(cache, { recursive: true })
   const { args, program, ...options }: Command = yield* commands[name](directory, flags)
-  const port = env.PORT ?? String(yield* freePort)
+  const port = String(yield* freePort)
   const address = `http://127.0.0.1:${port}`
   let output = ""
-  let isStarted = false
   const startedAt = performance.now()
-  const stop = (process: ChildProcess) =>
-    Effect.promise(() =>
-      new Promise<void>((resolve) => {
-        if (process.exitCode !== null || process.signalCode !== null) return resolve()
-        process.on("close", () => resolve())
-        process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
-      })
-    )
-  const child = yield* Effect.acquireRelease(
-    Effect.sync((): ChildProcess => {
-      // Scripts of npm find this Node first.
-      const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
-      const own = { PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: port }
-      const ownAdmin = { MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
-      return spawn(program, args, {
-        ...options,
-        env: { ...own, ...ownAdmin, ...env },
-        stdio: ["ignore", "pipe", "pipe"]
-      })
-    }),
-    stop
-  )
+  // Scripts of npm find this Node first.
+  const general = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, NODE_ENV: "production" }
+  const own = { HOST: "127.0.0.1", PORT: port, MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
+  const all = { ...general, ...own, ...env }
+  const child = yield* runProgram(program, args, { ...options, env: all, stdio: ["ignore", "pipe", "pipe"] })
+  const stop = Effect.promise(async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return
+    child.kill()
+    await once(child, "exit")
+  })
+  // A peer is killed.
+  if (name === "Petstore") yield* Effect.addFinalizer(() => stop)
   // The log is read and dropped, as fast as a collector of logs would read it.
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {
       output = (output + chunk.toString()).slice(-10_000)
     })
   }
-  while (child.exitCode === null && performance.now() - startedAt < 30_000) {
-    isStarted = yield* Effect.promise(() => fetch(`${address}/v1/pets`).then(() => true, () => false))
-    if (isStarted) {
-      const startedIn = performance.now() - startedAt
-      const started: Contender = {
-        address,
-        pid: child.pid ?? 0,
-        startedIn,
-        latestOutput: () => output,
-        stop: stop(child)
-      }
-      return started
+  const isListening = Effect.promise(() => fetch(`${address}/v1/pets`).then(() => true, () => false))
+  while (!(yield* isListening)) {
+    if (child.exitCode !== null || performance.now() > startedAt + 30_000) {
+      return yield* new NotStarted({ name, output })
     }
     yield* Effect.sleep("5 millis")
   }
-  return yield* new NotStarted({ name, output })
+  const startedIn = performance.now() - startedAt
+  const started: Contender = { address, pid: child.pid ?? 0, startedIn, latestOutput: () => output, stop }
+  return started
 })
 
-/** Returns the resources of a process: seconds of CPU so far, and resident megabytes. */
+/** Returns the resources of a process: seconds of CPU so far, and resident megabytes, now and at most. */
 export const usage = ({ pid }: Pick<Contender, "pid">) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
-  const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]
-  return { cpu: (Number(fields[11]) + Number(fields[12])) / 100, megabytes: Number(resident) / 1024 }
+  const status = readFileSync(`/proc/${pid}/status`, "utf8")
+  const megabytes = (name: string) => Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) / 1024
+  const cpu = (Number(fields[11]) + Number(fields[12])) / 100
+  return { cpu, megabytes: megabytes("VmRSS"), highestMegabytes: megabytes("VmHWM") }
 }
+
+/** From now on, the highest resident megabytes are those since this call. */
+export const forgetHighest = ({ pid }: Pick<Contender, "pid">) => writeFileSync(`/proc/${pid}/clear_refs`, "5")
 
 /** Returns the seconds of CPU so far of each process whose command line contains one of `titles`. */
 export const cpuOf = (titles: ReadonlyArray<string>): ReadonlyMap<number, number> => {

@@ -2,6 +2,7 @@
 import { connect } from "node:net"
 
 export interface Measured {
+  readonly requests: number
   readonly requestsPerSecond: number
   /** The percentiles of the latencies, in milliseconds. */
   readonly p50: number
@@ -13,8 +14,7 @@ export interface Measured {
 /** Sends requests, the bytes of HTTP/1.1 requests, over connections to each of `ports` in turn. */
 export const load = async (options: {
   readonly ports: ReadonlyArray<number>
-  /** The same request each time, or the next one. */
-  readonly request: string | (() => string)
+  readonly request: () => string
   readonly connections: number
   /** It stops after this many seconds, or this many requests. */
   readonly seconds?: number
@@ -37,10 +37,11 @@ export const load = async (options: {
         }
         left--
         sentAt = performance.now()
-        socket.write(typeof options.request === "string" ? options.request : options.request())
+        socket.write(options.request())
       }
       socket.setNoDelay(true)
       socket.setEncoding("latin1")
+      socket.setTimeout(30_000, () => socket.destroy(new Error(`Port ${port} sends no response.`)))
       socket.on("connect", send)
       socket.on("error", reject)
       socket.on("close", () => resolve())
@@ -67,8 +68,9 @@ export const load = async (options: {
       (_, index) => connection(options.ports[index % options.ports.length] ?? 0)
     )
   )
-  const elapsed = (performance.now() - startedAt) / 1000
+  const requests = latencies.length
+  const requestsPerSecond = requests / (performance.now() - startedAt) * 1000
   latencies.sort((a, b) => a - b)
-  const percentile = (p: number) => latencies[Math.floor(latencies.length * p)] ?? NaN
-  return { requestsPerSecond: latencies.length / elapsed, p50: percentile(0.5), p99: percentile(0.99), statuses }
+  const percentile = (p: number) => latencies[Math.floor(requests * p)] ?? NaN
+  return { requests, requestsPerSecond, p50: percentile(0.5), p99: percentile(0.99), statuses }
 }

@@ -1,113 +1,88 @@
 /**
- * Compares the service with peers, and with itself in other configurations: the rate, the latency and the CPU of a request.
+ * Compares the CPU of a request of the service and of its peers: without a cache of pets, with the same one, and as each
+ * ships. It takes less than 20 minutes on two idle cores, and prints its progress to standard error.
  *
- * `npm run bench [-- TABLE…]` prints the tables `peers` and `settings` in Markdown, in about 30 minutes, or only the given
- * one. It needs wrk, redis-server, and `TEST_DATABASE_URL`, a PostgreSQL server of this machine to create databases on.
- * `peers` also needs the npm registry for Bun, and Debian's packages golang-go and golang-github-jackc-pgx-v4-dev for Go.
+ * `npm run bench` prints three tables in Markdown. It needs `TEST_DATABASE_URL`, a PostgreSQL server of this machine to
+ * create databases on, the npm registry for Bun, and Debian's packages golang-go, golang-github-jackc-pgx-v4-dev and
+ * golang-github-rs-zerolog-dev for Go.
  *
- * A quick run: `BENCH_ROUNDS=1 BENCH_SECONDS=1 BENCH_PETS=100000 BENCH_OPERATIONS=list,get npm run bench -- peers`.
+ * A quick run: `BENCH_ROUNDS=1 BENCH_SECONDS=0.5 BENCH_PETS=2000 BENCH_KEYS=10 BENCH_OPERATIONS=list,get npm run bench`.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
-import { createServer, type Server } from "node:http"
-import { until } from "../test/support/Process.ts"
-import * as Redis from "../test/support/Redis.ts"
-import { freePort } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
-import { type Case, compare, formatRate, settings, summarize } from "./measure.ts"
+import { type Case, cpuOf, measure, memoryOf, ratio, type Samples, settings, table } from "./measure.ts"
 import * as Workload from "./Workload.ts"
 
-const startRedis = Effect.gen(function*() {
-  const redis = yield* Redis.runStarted()
-  return { url: redis.url, title: `redis-server *:${redis.port}` }
-})
-
-const peers = Effect.gen(function*() {
-  const { ids, keyCount, operations } = yield* settings
-  const { key, keys, servers, url } = yield* Workload.database(ids, keyCount)
-  const env = { DATABASE_URL: url, PORT: String(yield* freePort) }
-  const redis = yield* startRedis
-  const shared = { DATABASE_URL: url, REDIS_URL: redis.url, PORT: String(yield* freePort), REUSE_PORT: "true" }
-  const two = Effect.all([Contender.start("Petstore", shared), Contender.start("Petstore", shared)]).pipe(
-    Effect.tap((both) => until(() => both.every(({ latestOutput }) => latestOutput().includes("Listening on"))))
-  )
-  const cases: Array<Case> = [
-    { name: "Petstore", start: Effect.all([Contender.start("Petstore", env)]), keys, servers },
-    { name: "2 × Petstore, Redis", start: two, keys, servers: [...servers, redis.title] }
-  ]
-  for (const name of Contender.peers) {
-    const start = Effect.all([Contender.start(name, { DATABASE_URL: url })])
-    const isAvailable = yield* Effect.scoped(start).pipe(
-      Effect.as(true),
-      Effect.catchTag("Unavailable", ({ message }) => Effect.as(Console.log(`${name} is skipped. ${message}`), false))
-    )
-    if (isAvailable) cases.push({ name, start, keys, servers })
-  }
-  const floor = Contender.start("node:http", { SERVICE: `http://127.0.0.1:${env.PORT}`, KEY: key })
-  cases.push({ name: "node:http", start: Effect.all([floor]), keys, servers: [] })
-  const results = yield* compare(cases, operations)
-  yield* summarize("CPU with database, Petstore over it", results, 1, ({ ratio }) => ratio("cpuWithServers"))
-  yield* summarize("CPU alone, Petstore over it", results, 1, ({ ratio }) => ratio("cpu"))
-  yield* summarize("Rate, Petstore over it", results, 1, ({ ratio }) => ratio("rate"))
-  yield* summarize(
-    "CPU µs, with database",
-    results,
-    0,
-    ({ median }) => `${median("cpu").toFixed(0)}, ${median("cpuWithServers").toFixed(0)}`
-  )
-  yield* summarize(
-    "Requests/s (p99 ms)",
-    results,
-    0,
-    ({ median }) => `${formatRate(median("rate"))} (${median("p99").toFixed(1)})`
-  )
-})
-
-/** A collector of traces that accepts and drops everything. Returns its port. */
-const collector = Effect.acquireRelease(
-  Effect.promise(() =>
-    new Promise<Server>((resolve) => {
-      const server = createServer((request, response) => {
-        request.resume().on("end", () => response.setHeader("content-type", "application/json").end("{}"))
+/** Prints a table with rows for each configuration of the service, and a sentence about its ratios. */
+const print = Effect.fnUntraced(function*(
+  title: string,
+  samples: Samples,
+  ours: ReadonlyArray<{ readonly name: string; /** An identical copy of it. */ readonly control?: string }>,
+  peers: ReadonlyArray<string>
+) {
+  const { operations } = yield* settings
+  const found: Array<{ readonly side: string; readonly peer: string; readonly row: string }> = []
+  const rows = ours.flatMap(({ control, name }) =>
+    operations.map((operation) => {
+      const row = control === undefined ? `${name} ${operation}` : operation
+      const cells = peers.map((peer) => {
+        const { side, text } = ratio(samples, name, peer, operation)
+        found.push({ side, peer, row })
+        return text
       })
-      server.listen(0, "127.0.0.1", () => resolve(server))
+      const ofControl = control === undefined ? "" : ratio(samples, name, control, operation).text
+      return [row, cpuOf(samples, name, operation), memoryOf(samples, name, [operation]), ...cells, ofControl]
     })
-  ),
-  (server) => Effect.sync(() => server.close())
-).pipe(Effect.map((server) => {
-  const address = server.address()
-  return typeof address === "object" && address !== null ? address.port : 0
-}))
-
-/** Prints shares of the default configuration, which has 1,000 keys as `peers` has. */
-const configurations = Effect.gen(function*() {
-  const { ids, keyCount } = yield* settings
-  const { keys, servers, url } = yield* Workload.database(ids, 100 * keyCount)
-  const redis = yield* startRedis
-  const make = (name: string, env: Readonly<Record<string, string>>, ownKeys = keyCount): Case => ({
-    name,
-    start: Effect.all([Contender.start("Petstore", { DATABASE_URL: url, ...env })]),
-    keys: keys.slice(0, ownKeys),
-    servers: "REDIS_URL" in env ? [...servers, redis.title] : servers
-  })
-  const cases = [
-    make("default", {}),
-    make("one key", {}, 1),
-    make(`${keys.length} keys`, {}, keys.length),
-    make("Redis", { REDIS_URL: redis.url }),
-    make("traced", {
-      OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${yield* collector}`,
-      OTEL_LOGS_EXPORTER: "none"
-    }),
-    make("without access log", { LOG_LEVEL: "warn" })
-  ]
-  yield* compare(cases, ["list", "get"], "reverse")
+  )
+  const list = (side: "above" | "below") =>
+    peers.flatMap((peer) => {
+      const its = found.filter((each) => each.side === side && each.peer === peer).map(({ row }) => row)
+      return its.length === 0 ? [] : [`${peer} (${its.length === rows.length ? "all" : its.join(", ")})`]
+    }).join(", ") || "none"
+  const memory = [...ours.map(({ name }) => name), ...peers].map((name) =>
+    `${name} ${memoryOf(samples, name, operations)}`
+  )
+  const header = ["", "Petstore µs", "MB at rest, highest", ...peers.map((peer) => `over ${peer}`), "over itself"]
+  yield* Console.log(`\n### ${title}\n\n${table([header, ...rows])}
+\nThe ratio is below 1 over ${list("below")}, and above 1 over ${list("above")}. All others are equal.
+Memory in MB, at rest and highest: ${memory.join("; ")}.`)
 })
 
-const tables = { peers, settings: configurations }
-const chosen = process.argv.slice(2)
-Effect.forEach(
-  Object.entries(tables).filter(([name]) => chosen.length === 0 || chosen.includes(name)),
-  ([, run]) => Effect.scoped(run),
-  { discard: true }
-).pipe(NodeRuntime.runMain)
+const comparison = Effect.gen(function*() {
+  const { ids, keyCount } = yield* settings
+  yield* Console.error("Fills the databases.")
+  const onServer = yield* Workload.database(ids, keyCount)
+  const embedded = yield* Workload.embedded(ids, keyCount)
+  const make = (
+    name: string,
+    program: Contender.Program,
+    env: Readonly<Record<string, string>> = {},
+    data: Pick<typeof onServer, "keys" | "servers"> & Pick<typeof embedded, "env"> = onServer
+  ): Case => ({ name, start: Contender.start(program, { ...data.env, ...env }), ...data })
+
+  const peers = yield* Effect.filter(Contender.peers, (name) =>
+    Effect.scoped(make(name, name).start).pipe(
+      Effect.as(true),
+      Effect.catchTag("Unavailable", ({ message }) => Effect.as(Console.error(`${name} is skipped. ${message}`), false))
+    ))
+  const uncached = { PET_CACHE_SECONDS: "0" }
+  // The service's default.
+  const cached = { PET_CACHE_SECONDS: "300" }
+  const shipped = [make("Petstore", "Petstore"), make("control", "Petstore")]
+  const first = yield* measure([
+    ...shipped,
+    make("without cache", "Petstore", uncached),
+    make("control without cache", "Petstore", uncached),
+    make("embedded", "Petstore", {}, embedded),
+    ...peers.map((name) => make(name, name))
+  ])
+  const second = yield* measure([...shipped, ...peers.map((name) => make(name, name, cached))])
+  const withoutCache = { name: "without cache", control: "control without cache" }
+  const asShipped = { name: "Petstore", control: "control" }
+  yield* print("No pet is cached", first, [withoutCache], peers)
+  yield* print("All cache pets", second, [asShipped], peers)
+  yield* print("As shipped: only Petstore caches pets", first, [asShipped, { name: "embedded" }], peers)
+})
+
+Effect.scoped(comparison).pipe(NodeRuntime.runMain)

@@ -4,7 +4,7 @@
  */
 import { NodeHttpServer, NodeRuntime } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
-import { Cache, Clock, Context, Effect, Exit, Layer, Logger, Option, Redacted, Schema } from "effect"
+import { Cache, Clock, Context, Duration, Effect, Exit, Layer, Logger, Redacted, Schema } from "effect"
 import { HttpEffect, HttpRouter, HttpServerResponse } from "effect/http"
 import {
   HttpApi,
@@ -74,6 +74,19 @@ const Api = HttpApi.make("petstore").add(
   ).middleware(Validation).middleware(Authorization)
 ).prefix("/v1")
 
+/** Caches what `find` finds for a number of seconds, unless it is 0 or `isFinal` is false for the value. */
+const cached = <Key, A, E>(
+  find: (key: Key) => Effect.Effect<A, E>,
+  seconds: number,
+  isFinal: (value: A, key: Key) => boolean = () => true
+) => {
+  if (seconds === 0) return Effect.succeed(find)
+  const timeToLive = (exit: Exit.Exit<A, E>, key: Key) =>
+    Duration.seconds(Exit.isSuccess(exit) && isFinal(exit.value, key) ? seconds : 0)
+  const cache = Cache.makeWith(find, { capacity: 500_000, timeToLive })
+  return Effect.map(cache, (made) => (key: Key) => Cache.get(made, key))
+}
+
 const KeyRow = Schema.Struct({ id: Schema.String, perMinute: Schema.Int, perDay: Schema.Int })
 const Id = Schema.Struct({ id: Schema.Int })
 const Used = Schema.Struct({ id: Schema.Int, request: Schema.String })
@@ -82,18 +95,20 @@ const Used = Schema.Struct({ id: Schema.Int, request: Schema.String })
 const makePets = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const columns = sql.literal(`id::int, name, category_id::int AS "categoryId", status`)
-  const findPage = SqlSchema.findAll({
+  const queryPage = SqlSchema.findAll({
     Request: Schema.Struct({ after: Schema.Int, limit: Schema.Int }),
     Result: PetRow,
     execute: ({ after, limit }) =>
       // Not `ORDER BY id`, which would sort all rows by the column of the result.
       sql`SELECT ${columns} FROM pets WHERE id > ${BigInt(after)} ORDER BY pets.id LIMIT ${BigInt(limit)}`
   })
-  const find = SqlSchema.findOneOption({
+  const queryPet = SqlSchema.findOne({
     Request: Schema.Int,
     Result: PetRow,
     execute: (id) => sql`SELECT ${columns} FROM pets WHERE id = ${BigInt(id)}`
   })
+  const findPage = yield* cached(queryPage, Shared.petCacheSeconds, (rows, { limit }) => rows.length === limit)
+  const find = yield* cached(queryPet, Shared.petCacheSeconds)
   const insert = (pet: typeof NewPet.Encoded) =>
     sql`INSERT INTO pets (name, category_id, status)
       VALUES (${pet.name}, ${BigInt(pet.categoryId)}, ${pet.status ?? null}) RETURNING id::int`
@@ -118,7 +133,9 @@ const makePets = Effect.gen(function*() {
   })
   return {
     list: Effect.fn("Pets.list")((after: number, limit: number) => Effect.orDie(findPage({ after, limit }))),
-    get: Effect.fn("Pets.get")((id: number) => Effect.orDie(find(id))),
+    get: Effect.fn("Pets.get")((id: number) =>
+      Effect.catchTags(find(id), { SqlError: Effect.die, SchemaError: Effect.die })
+    ),
     create: Effect.fn("Pets.create")(function*(pet: typeof NewPet.Type, owner: string, key: string | undefined) {
       if (key === undefined) return { ...yield* Effect.orDie(create(pet)), isReplay: false }
       const request = createHash("sha256").update(JSON.stringify(pet)).digest("hex")
@@ -126,12 +143,9 @@ const makePets = Effect.gen(function*() {
       return yield* createOnce(once).pipe(
         Effect.map(({ id }) => ({ id, isReplay: false })),
         Effect.catchReason("SqlError", "UniqueViolation", () =>
-          Effect.flatMap(
-            findUsed(once),
-            (used) =>
-              used.request === request
-                ? Effect.succeed({ id: used.id, isReplay: true })
-                : Effect.fail(new KeyReused(Shared.errors.reused))
+          findUsed(once).pipe(
+            Effect.filterOrFail((used) => used.request === request, () => new KeyReused(Shared.errors.reused)),
+            Effect.map(({ id }) => ({ id, isReplay: true }))
           )),
         Effect.catchTags({ SqlError: Effect.die, SchemaError: Effect.die, NoSuchElementError: Effect.die })
       )
@@ -152,14 +166,7 @@ const PetsHandlers = HttpApiBuilder.group(Api, "pets", (handlers) =>
         const link = `</v1/pets?limit=${limit}&cursor=${after}>; rel="next"`
         return HttpApiSchema.withHeaders({ body: page, headers: { link } })
       }),
-      get: ({ params: { petId } }) =>
-        Effect.flatMap(
-          pets.get(petId),
-          Option.match({
-            onNone: () => Effect.fail(new PetNotFound(Shared.errors.notFound)),
-            onSome: (pet) => Effect.succeed(pet)
-          })
-        ),
+      get: ({ params: { petId } }) => Effect.mapError(pets.get(petId), () => new PetNotFound(Shared.errors.notFound)),
       create: Effect.fn(function*({ headers: { "idempotency-key": idempotencyKey }, payload }) {
         const { id: owner } = yield* CurrentKey
         const { id, isReplay } = yield* pets.create(payload, owner, idempotencyKey)
@@ -183,16 +190,13 @@ const AuthorizationLayer = Layer.effect(
           WHERE s.hash = decode(${hash}, 'hex') AND k.revoked_at IS NULL
             AND (k.expires_at IS NULL OR k.expires_at > now()) AND (s.expires_at IS NULL OR s.expires_at > now())`
     })
-    const keys = yield* Cache.makeWith(findKey, {
-      capacity: 200_000,
-      timeToLive: (exit) => Exit.isSuccess(exit) ? "1 second" : "0 millis"
-    })
+    const cachedKey = yield* cached(findKey, 1)
     return Authorization.of({
       bearer: Effect.fn(function*(httpEffect, { credential, endpoint }) {
         const startedAt = yield* Clock.currentTimeMillis
         const requestId = randomUUID()
         const hash = createHash("sha256").update(Redacted.value(credential)).digest("hex")
-        const key = yield* Cache.get(keys, hash).pipe(
+        const key = yield* cachedKey(hash).pipe(
           Effect.catchTag("NoSuchElementError", () => Effect.void),
           Effect.orDie
         )
@@ -200,16 +204,9 @@ const AuthorizationLayer = Layer.effect(
         yield* HttpEffect.appendPreResponseHandler(Effect.fnUntraced(function*({ method }, response) {
           const { status } = response
           const durationMs = (yield* Clock.currentTimeMillis) - startedAt
-          yield* Effect.logInfo("request").pipe(
-            Effect.annotateLogs({
-              method,
-              route: endpoint.path,
-              status,
-              durationMs,
-              keyId: key?.id ?? "none",
-              requestId
-            })
-          )
+          const keyId = key?.id ?? "none"
+          const fields = { method, route: endpoint.path, status, durationMs, keyId, requestId }
+          yield* Effect.annotateLogs(Effect.logInfo("request"), fields)
           return HttpServerResponse.setHeaders(response, {
             ...charged?.headers,
             "x-request-id": requestId,

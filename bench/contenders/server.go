@@ -49,12 +49,20 @@ type State struct {
 	minute, day Window
 }
 
-// A key that was found until at most a second ago.
 type Key struct {
 	id                string
 	perMinute, perDay int64
 	state             *State
-	until             time.Time
+}
+
+type Page struct {
+	pets []Pet
+	link string
+}
+
+type Entry struct {
+	value any
+	until time.Time
 }
 
 // Buffers log lines. They are written when the buffer is full, and every 50 milliseconds.
@@ -71,13 +79,29 @@ func (w *LogWriter) Write(line []byte) (int, error) {
 
 var (
 	pool   *pgxpool.Pool
-	cache  sync.Map // from a hash to a Key
+	cache  sync.Map // from a hash, an id, or a cursor and limit, to an Entry
 	states sync.Map // from a key's id to a *State
 	output = &LogWriter{buffer: bufio.NewWriterSize(os.Stdout, 1<<16)}
 	logger = zerolog.New(output).With().Timestamp().Logger()
+	// How long pets and full pages are cached.
+	petLifetime, _ = time.ParseDuration(os.Getenv("PET_CACHE_SECONDS") + "s")
 )
 
 var statuses = map[string]bool{"available": true, "pending": true, "sold": true}
+
+// Returns a cached value, or reads it, and caches it if it is final.
+func cached[Value any](name any, lifetime time.Duration, read func(*Value) (isFinal bool, err error)) (Value, error) {
+	now := time.Now()
+	if entry, ok := cache.Load(name); ok && entry.(Entry).until.After(now) {
+		return entry.(Entry).value.(Value), nil
+	}
+	var value Value
+	isFinal, err := read(&value)
+	if lifetime > 0 && isFinal && err == nil {
+		cache.Store(name, Entry{value, now.Add(lifetime)})
+	}
+	return value, err
+}
 
 // Finds the key of an Authorization header.
 func authenticate(ctx context.Context, authorization string) (Key, error) {
@@ -85,24 +109,18 @@ func authenticate(ctx context.Context, authorization string) (Key, error) {
 		return Key{}, pgx.ErrNoRows
 	}
 	hash := sha256.Sum256([]byte(authorization[len("Bearer "):]))
-	now := time.Now()
-	if cached, ok := cache.Load(hash); ok && cached.(Key).until.After(now) {
-		return cached.(Key), nil
-	}
-	key := Key{until: now.Add(time.Second)}
-	err := pool.QueryRow(ctx, `SELECT k.id, k.per_minute, k.per_day
-		FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-		WHERE s.hash = $1 AND k.revoked_at IS NULL
-			AND (k.expires_at IS NULL OR k.expires_at > now()) AND (s.expires_at IS NULL OR s.expires_at > now())`,
-		hash[:]).Scan(&key.id, &key.perMinute, &key.perDay)
-	if err != nil {
-		cache.Delete(hash)
-		return key, err
-	}
-	state, _ := states.LoadOrStore(key.id, &State{})
-	key.state = state.(*State)
-	cache.Store(hash, key)
-	return key, nil
+	return cached(hash, time.Second, func(key *Key) (bool, error) {
+		err := pool.QueryRow(ctx, `SELECT k.id, k.per_minute, k.per_day
+			FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
+			WHERE s.hash = $1 AND k.revoked_at IS NULL
+				AND (k.expires_at IS NULL OR k.expires_at > now()) AND (s.expires_at IS NULL OR s.expires_at > now())`,
+			hash[:]).Scan(&key.id, &key.perMinute, &key.perDay)
+		if err == nil {
+			state, _ := states.LoadOrStore(key.id, &State{})
+			key.state = state.(*State)
+		}
+		return true, err
+	})
 }
 
 func open(window *Window, now time.Time, length time.Duration) {
@@ -166,29 +184,35 @@ func list(w http.ResponseWriter, r *http.Request) int {
 	if err != nil || limit < 1 || limit > 100 {
 		return fail(w, 400, "invalid_request", "The request is invalid.")
 	}
-	rows, err := pool.Query(r.Context(),
-		"SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2", after, limit+1)
+	page, err := cached([2]int64{after, int64(limit)}, petLifetime, func(page *Page) (bool, error) {
+		rows, err := pool.Query(r.Context(),
+			"SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2", after, limit+1)
+		if err != nil {
+			return false, err
+		}
+		defer rows.Close()
+		page.pets = make([]Pet, 0, limit+1)
+		for rows.Next() {
+			pet := Pet{}
+			if err := rows.Scan(&pet.Id, &pet.Name, &pet.CategoryId, &pet.Status); err != nil {
+				return false, err
+			}
+			page.pets = append(page.pets, pet)
+		}
+		if len(page.pets) > limit {
+			page.pets = page.pets[:limit]
+			next := base64.RawURLEncoding.EncodeToString(strconv.AppendInt(nil, page.pets[limit-1].Id, 10))
+			page.link = fmt.Sprintf(`</v1/pets?limit=%d&cursor=%s>; rel="next"`, limit, next)
+		}
+		return page.link != "", rows.Err()
+	})
 	if err != nil {
 		return internal(w)
 	}
-	defer rows.Close()
-	pets := make([]Pet, 0, limit+1)
-	for rows.Next() {
-		pet := Pet{}
-		if rows.Scan(&pet.Id, &pet.Name, &pet.CategoryId, &pet.Status) != nil {
-			return internal(w)
-		}
-		pets = append(pets, pet)
+	if page.link != "" {
+		w.Header()["Link"] = []string{page.link}
 	}
-	if rows.Err() != nil {
-		return internal(w)
-	}
-	if len(pets) > limit {
-		pets = pets[:limit]
-		next := base64.RawURLEncoding.EncodeToString(strconv.AppendInt(nil, pets[limit-1].Id, 10))
-		w.Header()["Link"] = []string{fmt.Sprintf(`</v1/pets?limit=%d&cursor=%s>; rel="next"`, limit, next)}
-	}
-	return respond(w, 200, pets)
+	return respond(w, 200, page.pets)
 }
 
 func get(w http.ResponseWriter, r *http.Request) int {
@@ -196,9 +220,10 @@ func get(w http.ResponseWriter, r *http.Request) int {
 	if err != nil {
 		return fail(w, 400, "invalid_request", "The request is invalid.")
 	}
-	pet := Pet{}
-	err = pool.QueryRow(r.Context(), "SELECT id, name, category_id, status FROM pets WHERE id = $1", id).
-		Scan(&pet.Id, &pet.Name, &pet.CategoryId, &pet.Status)
+	pet, err := cached(id, petLifetime, func(pet *Pet) (bool, error) {
+		return true, pool.QueryRow(r.Context(), "SELECT id, name, category_id, status FROM pets WHERE id = $1", id).
+			Scan(&pet.Id, &pet.Name, &pet.CategoryId, &pet.Status)
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fail(w, 404, "not_found", "There is no such pet.")
 	} else if err != nil {

@@ -24,6 +24,10 @@ interface PetRow {
   readonly status: string | null
 }
 
+interface IdRow {
+  readonly id: number | string
+}
+
 /** Runs a prepared statement of `name`. */
 export type Query = <Row>(name: string, text: string, values: ReadonlyArray<unknown>) => Promise<ReadonlyArray<Row>>
 
@@ -43,6 +47,31 @@ export interface Selection {
 /** The outcome of a create: a new pet, the pet of an earlier create with the same key, or `"reused"`. */
 export type Created = { readonly id: number; readonly isReplay: boolean } | "reused"
 
+/** The seconds for which pets and full pages are cached, or 0. */
+export const petCacheSeconds = Number(process.env.PET_CACHE_SECONDS ?? 0)
+
+/** Returns a function that reads a value, and caches it under a name if `isFinal`. */
+const makeCache = <Value>(seconds: number, isFinal: (value: Value) => boolean) => {
+  const cache = new Map<string | number, { readonly value: Value; readonly until: number }>()
+  return async (name: string | number, read: () => Promise<Value>): Promise<Value> => {
+    const cached = cache.get(name)
+    if (cached !== undefined && cached.until > Date.now()) return cached.value
+    const value = await read()
+    if (seconds > 0 && isFinal(value)) cache.set(name, { value, until: Date.now() + seconds * 1_000 })
+    return value
+  }
+}
+const isFound = (value: unknown): boolean => value !== undefined
+
+interface Page {
+  readonly pets: ReadonlyArray<ReturnType<typeof toPet>>
+  /** The `Link` to the next page. A page without it is not full, so that creates change it. */
+  readonly link?: string
+}
+
+const cachedPet = makeCache<ReturnType<typeof toPet> | undefined>(petCacheSeconds, isFound)
+const cachedPage = makeCache<Page>(petCacheSeconds, ({ link }) => link !== undefined)
+
 /** The statements of the service's operations on its tables. */
 export const makeDatabase = (query: Query) => ({
   findKey: async (hash: Buffer): Promise<Key | undefined> => {
@@ -52,26 +81,27 @@ export const makeDatabase = (query: Query) => ({
         AND (k.expires_at IS NULL OR k.expires_at > now()) AND (s.expires_at IS NULL OR s.expires_at > now())`
     return (await query<Key>("key", text, [hash]))[0]
   },
-  /** Returns a page, and the `Link` to the next page if there is one. */
-  list: async ({ cursor, limit }: Selection) => {
-    const after = cursor === undefined ? 0 : Number(Buffer.from(cursor, "base64url").toString())
-    const text = `SELECT ${columns} FROM pets WHERE id > $1 ORDER BY id LIMIT $2`
-    const rows = await query<PetRow>("list", text, [after, limit + 1])
-    const pets = rows.slice(0, limit).map(toPet)
-    const last = pets.at(-1)
-    if (last === undefined || rows.length <= limit) return { pets }
-    const next = Buffer.from(String(last.id)).toString("base64url")
-    return { pets, link: `</v1/pets?limit=${limit}&cursor=${next}>; rel="next"` }
-  },
-  find: async (id: number) => {
-    const [row] = await query<PetRow>("get", `SELECT ${columns} FROM pets WHERE id = $1`, [id])
-    return row === undefined ? undefined : toPet(row)
-  },
+  list: ({ cursor = "", limit }: Selection): Promise<Page> =>
+    cachedPage(`${cursor} ${limit}`, async () => {
+      const after = Number(Buffer.from(cursor, "base64url").toString())
+      const text = `SELECT ${columns} FROM pets WHERE id > $1 ORDER BY id LIMIT $2`
+      const rows = await query<PetRow>("list", text, [after, limit + 1])
+      const pets = rows.slice(0, limit).map(toPet)
+      const last = pets.at(-1)
+      if (last === undefined || rows.length <= limit) return { pets }
+      const next = Buffer.from(String(last.id)).toString("base64url")
+      return { pets, link: `</v1/pets?limit=${limit}&cursor=${next}>; rel="next"` }
+    }),
+  find: (id: number) =>
+    cachedPet(id, async () => {
+      const [row] = await query<PetRow>("get", `SELECT ${columns} FROM pets WHERE id = $1`, [id])
+      return row === undefined ? undefined : toPet(row)
+    }),
   create: async (pet: NewPet, owner: string, idempotencyKey: string | undefined): Promise<Created> => {
     const { categoryId, name, status = null } = pet
     const insert = "INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id"
     if (idempotencyKey === undefined) {
-      const [row] = await query<{ readonly id: number | string }>("create", insert, [name, categoryId, status])
+      const [row] = await query<IdRow>("create", insert, [name, categoryId, status])
       return { id: Number(row?.id), isReplay: false }
     }
     const request = createHash("sha256").update(JSON.stringify([name, categoryId, status])).digest()
@@ -82,35 +112,25 @@ export const makeDatabase = (query: Query) => ({
       ) SELECT id FROM pet`
     const values = [name, categoryId, status, owner, idempotencyKey, request]
     try {
-      const [row] = await query<{ readonly id: number | string }>("create once", once, values)
+      const [row] = await query<IdRow>("create once", once, values)
       return { id: Number(row?.id), isReplay: false }
     } catch (error) {
-      if (!(error instanceof Error && "constraint" in error && error.constraint === "idempotency_keys_pkey")) {
-        throw error
-      }
+      const isUsed = error instanceof Error && "constraint" in error && error.constraint === "idempotency_keys_pkey"
+      if (!isUsed) throw error
     }
-    const [used] = await query<{ readonly id: number | string; readonly request: Buffer }>(
-      "used",
-      "SELECT pet_id AS id, request FROM idempotency_keys WHERE owner = $1 AND key = $2",
-      [owner, idempotencyKey]
-    )
+    const text = "SELECT pet_id AS id, request FROM idempotency_keys WHERE owner = $1 AND key = $2"
+    const [used] = await query<IdRow & { readonly request: Buffer }>("used", text, [owner, idempotencyKey])
     return used !== undefined && request.equals(used.request) ? { id: Number(used.id), isReplay: true } : "reused"
   }
 })
 
 /** Returns a function that finds the key of an `Authorization` header, and caches a valid key for one second. */
 export const makeAuthenticate = (find: (hash: Buffer) => Promise<Key | undefined>) => {
-  const cache = new Map<string, { readonly key: Key; readonly until: number }>()
+  const cached = makeCache<Key | undefined>(1, isFound)
   return async (authorization: string | null | undefined): Promise<Key | undefined> => {
     if (authorization?.startsWith("Bearer ") !== true) return undefined
     const hash = createHash("sha256").update(authorization.slice("Bearer ".length)).digest()
-    const name = hash.toString("base64")
-    const cached = cache.get(name)
-    if (cached !== undefined && cached.until > Date.now()) return cached.key
-    const key = await find(hash)
-    if (key === undefined) cache.delete(name)
-    else cache.set(name, { key, until: Date.now() + 1_000 })
-    return key
+    return cached(hash.toString("base64"), () => find(hash))
   }
 }
 

@@ -1,12 +1,11 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { readFileSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
 import * as Contender from "../../bench/Contender.ts"
+import { ratio } from "../../bench/measure.ts"
 import * as Workload from "../../bench/Workload.ts"
 import { run } from "../support/NpmPrograms.ts"
 import { send, until } from "../support/Process.ts"
-import { freePort, temporaryDirectory } from "../support/Temporary.ts"
+import { freePort } from "../support/Temporary.ts"
 
 /** The service on a database of 95 pets with ids up to 100, and a key without limits. */
 const startPetstore = Effect.gen(function*() {
@@ -91,32 +90,66 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The servers that t
         }))
     }
 
-    it.effect("include a baseline that repeats the service's responses byte for byte", () =>
-      Effect.gen(function*() {
-        const { key, service } = yield* Petstore
-        const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
-        for (const request of ["GET /v1/pets", "GET /v1/pets/1"]) {
-          const { logged: _, ...expected } = yield* exchange(service, key, [200, request])
-          const { logged: __, ...response } = yield* exchange(floor, key, [200, request])
-          assert.deepStrictEqual(response, expected)
-        }
-        assert.strictEqual((yield* send(`${floor.address}/v1/pets`, key, "POST", {})).status, 201)
-      }))
+    for (const peer of Contender.peers) {
+      it.effect(`${peer} caches pets and full pages for PET_CACHE_SECONDS, and nothing by default`, (context) =>
+        Effect.gen(function*() {
+          const { databaseUrl, key } = yield* Petstore
+          const start = (env: object) =>
+            Contender.start(peer, { DATABASE_URL: databaseUrl, ...env }).pipe(
+              Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
+            )
+          const caching = yield* start({ PET_CACHE_SECONDS: "300" })
+          const plain = yield* start({})
+          const rename = (name: string) =>
+            Workload.queryAt(databaseUrl)((sql) => sql`UPDATE pets SET name = ${name} WHERE id = 2`)
+          for (const path of ["/v1/pets/2", "/v1/pets?limit=2"]) {
+            const namesPet = ({ address }: Contender.Contender, name: string) =>
+              Effect.map(send(address + path, key), ({ text }) => text.includes(`"${name}"`))
+            yield* rename("before")
+            assert.isTrue(yield* namesPet(caching, "before"))
+            assert.isTrue(yield* namesPet(plain, "before"))
+            yield* rename("after")
+            assert.isTrue(yield* namesPet(caching, "before"), path)
+            assert.isTrue(yield* namesPet(plain, "after"), path)
+          }
+          // The last page is not full, so each create changes it.
+          const lastPage = send(`${caching.address}/v1/pets?limit=100&${after50}`, key)
+          const count = Effect.map(lastPage, ({ body }): number => body.length)
+          const before = yield* count
+          yield* send(`${plain.address}/v1/pets`, key, "POST", pet)
+          assert.strictEqual(yield* count, before + 1)
+        }))
+    }
   })
 
-  it.live("bench:compare starts both trees and the control anew in each round", () =>
-    Effect.gen(function*() {
-      const directory = yield* temporaryDirectory
-      // In place of wrk, so that a load takes no time. It notes the addresses that it should load.
-      const wrk = `#!/bin/sh\necho "$6" >> ${directory}/addresses\n` +
-        `echo '{"requestsPerSecond":1,"p99":1,"requests":1,"failed":0}'\n`
-      writeFileSync(join(directory, "wrk"), wrk, { mode: 0o755 })
-      const BENCH = { BENCH_ROUNDS: "2", BENCH_PETS: "100", BENCH_KEYS: "1", BENCH_OPERATIONS: "list" }
-      const env = { ...BENCH, PATH: `${directory}:${process.env.PATH}` }
-      const stdout = yield* run(Contender.repository, process.execPath, ["bench/compare.ts", "."], env)
-      for (const side of ["this tree", "control", "."]) assert.include(stdout, `\n| ${side} | 1 | 1.0 |`)
-      const addresses = readFileSync(join(directory, "addresses"), "utf8").trim().split("\n")
-      assert.strictEqual(addresses.length, 12, "each process is loaded to warm it, and then to measure it")
-      assert.strictEqual(new Set(addresses).size, 6, stdout)
-    }), 60_000)
+  it.live(
+    "bench:compare prints CPU and counters of two trees, and starts all anew in each round",
+    () =>
+      Effect.gen(function*() {
+        const load = { BENCH_ROUNDS: "2", BENCH_SECONDS: "0.1", BENCH_COUNTED: "20", BENCH_OPERATIONS: "list" }
+        const env = { ...load, BENCH_PETS: "100", BENCH_KEYS: "1" }
+        // Progress is on standard error.
+        const command = `"$0" bench/compare.ts . 2>&1`
+        const output = yield* run(Contender.repository, "sh", ["-c", command, process.execPath], env)
+        const counters = String.raw`\d+\.\d \| \d+ \| \d+\.\d\d \| \d+\.\d\d \|`
+        assert.match(output, new RegExp(String.raw`^\| list \| this tree \| \d+ \|  \| \d+, \d+ \| ${counters}$`, "m"))
+        assert.match(output, new RegExp(String.raw`^\| list \| \. \| \d+ \| .+ \| \d+, \d+ \| ${counters}$`, "m"))
+        assert.match(output, /^\| list \| control \| \d+ \| .+ \| \d+, \d+ \|(?:  \|){4}$/m)
+        const rounds = output.match(/^Round .*/gm)?.join() ?? ""
+        assert.strictEqual(new Set(rounds.match(/http:[^)]+/g)).size, 6, output)
+        assert.strictEqual(output.match(/^ {2}list, .+ µs/gm)?.length, 6, output)
+      }),
+    180_000
+  )
+})
+
+describe("A ratio of the benchmark", () => {
+  const ratioOf = (...ours: ReadonlyArray<number>) =>
+    ratio((name) => ours.map((cpu) => ({ cpu: name === "ours" ? cpu : 100, atRest: 0, highest: 0 })), "ours", "", "get")
+
+  it("is called equal if its range over the rounds holds 1", () => {
+    assert.deepStrictEqual(ratioOf(95, 106, 97), { side: "equal", text: "equal (0.95–1.06)" })
+    assert.deepStrictEqual(ratioOf(80, 90, 99), { side: "below", text: "0.90 (0.80–0.99)" })
+    assert.deepStrictEqual(ratioOf(101, 120, 110), { side: "above", text: "1.10 (1.01–1.20)" })
+  })
 })

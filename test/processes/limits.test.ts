@@ -23,9 +23,8 @@ describe.skipIf(!Redis.isInstalled || process.env.TEST_DATABASE_URL === undefine
       const others = yield* Effect.all([service, service, service], { concurrency: "unbounded" })
       const services = [first, ...others] as const
       yield* Effect.scoped(Effect.gen(function*() {
-        // `npm run bench:limits` has ten rounds beside eight such programs.
         for (let i = 0; i < 2; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
-        for (let round = 0; round < 3; round++) {
+        for (let round = 0; round < Number(process.env.ROUNDS ?? 3); round++) {
           const limits = { perMinute: 1_000, perDay: 1_000 }
           const { key } = yield* issue(first, { name: "a", plan: "enterprise", limits })
           const statuses = yield* Load.list(services, key, 64, 2_000)

@@ -34,7 +34,7 @@ export type Outcome = Effect.Success<ReturnType<typeof request>>
 /** Lists pets `requests` times, as fast as possible. Returns the number of responses by status. */
 export const list = (services: ReadonlyArray<Running>, key: string, connections: number, requests: number) => {
   const request = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
-  const run = () => load({ ports: services.map(portOf), request, connections, requests })
+  const run = () => load({ ports: services.map(portOf), request: () => request, connections, requests })
   return Effect.map(Effect.promise(run), ({ statuses }) => statuses)
 }
 
