@@ -1,5 +1,5 @@
 /** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
-import { Context, Effect, Fiber, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
+import { Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { hasOnlyIgnorableNames } from "./DescribeIssue.ts"
 import { documented, transformText } from "./TextSchemas.ts"
@@ -18,37 +18,34 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Whether the JSON that is encoded or decoded has int64s as numbers. */
-const Int64sAreNumbers = Context.Reference<boolean>("petstore/api/Int64/Int64sAreNumbers", {
-  defaultValue: () => false
-})
-
-/** Hot path: reads the fiber, because `Effect.map(Int64sAreNumbers, …)` adds 16 operations of Effect per integer. */
-const int64sAreNumbers = () => Fiber.getCurrent()?.getRef(Int64sAreNumbers) ?? false
-
-const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
+const fromJson = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
 
 const fromDigits = (text: unknown) => typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
 
-const link = (schema: Readonly<Record<string, unknown>>, areNumbers: () => boolean) =>
-  Schema.link<bigint>()(
+const invalid = (expected: string, value: unknown) =>
+  Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+
+/** In parsed JSON, an int64 is a number, or a `bigint` if a number would round it. */
+const jsonInteger = SchemaTransformation.transformEffect<bigint, unknown>({
+  decode: (value) => {
+    const integer = fromJson(value)
+    return isInt64(integer) ? Effect.succeed(integer) : invalid(expectationFor(value), value)
+  },
+  encode: (value) => Effect.succeed(value)
+})
+
+/** As a text of digits, in a JSON string or a URL. */
+const linkToDigits = (schema: Readonly<Record<string, unknown>>) =>
+  Schema.link<unknown>()(
     documented(Predicate.isUnknown, range, schema),
-    SchemaTransformation.transformEffect<bigint, unknown>({
-      decode: (value) => {
-        const isNumber = areNumbers()
-        const integer = isNumber ? fromNumber(value) : fromDigits(value)
-        if (isInt64(integer)) return Effect.succeed(integer)
-        const expected = isNumber ? expectationFor(value) : range
-        return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+    SchemaTransformation.transformEffect<unknown, unknown>({
+      decode: (text) => {
+        const integer = fromDigits(text)
+        return isInt64(integer) ? Effect.succeed(integer) : invalid(range, text)
       },
-      encode: (value) => Effect.succeed(areNumbers() ? toNumber(value) : String(value))
+      encode: (value) => Effect.succeed(String(value))
     })
   )
-
-const toNumber = (value: bigint): unknown => {
-  const number = Number(value)
-  return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
-}
 
 const roundingWarning =
   "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it beyond 2^53."
@@ -68,20 +65,26 @@ export const int64 = (description?: string, example?: number) => {
     ...description !== undefined && { description: `${description} ${roundingWarning}` },
     ...example !== undefined && { examples: [example] }
   }
-  return Schema.declare(isInt64, {
+  const encoded = Schema.declare(Predicate.isUnknown, {
+    expected: range,
+    toCodecJson: () => linkToDigits({ type: "string", pattern: "^-?\\d+$", ...annotations }),
+    toCodecStringTree: () => linkToDigits({ type: "integer", ...jsonBounds(), ...annotations })
+  })
+  const decoded = Schema.declare(isInt64, {
     ...annotations,
     expected: range,
-    toCodecJson: () => link({ type: "string", pattern: "^-?\\d+$", ...annotations }, int64sAreNumbers),
-    toCodecStringTree: () => link({ type: "integer", ...jsonBounds(), ...annotations }, () => false),
     toCodecArbitrary: () => Schema.link<bigint>()(anyInt64, SchemaTransformation.passthrough())
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer", ...jsonBounds() }) }))
+  return encoded.pipe(Schema.decodeTo(decoded, jsonInteger))
 }
 
 /** A 64-bit integer, as {@link int64} without a description. */
 export const Int64 = int64()
 
 /** A 64-bit integer from a text of digits, such as a parameter of a URL or a `bigint` column of a row of SQL. */
-export const Int64FromString = Schema.String.pipe(Schema.decodeTo(Int64, transformText(range, fromDigits, String)))
+export const Int64FromString = Schema.String.pipe(
+  Schema.decodeTo(Schema.toType(Int64), transformText(range, fromDigits, String))
+)
 
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
@@ -124,22 +127,21 @@ interface ExactJsonOptions<A> {
   readonly rejectsNearMisses?: boolean
 }
 
-/** Encodes and decodes JSON bodies with exact int64s. */
+/** Encodes and decodes JSON bodies with exact int64s. Besides these, the encoded side of `schema` must be JSON. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   { encodeText, rejectsNearMisses = false }: ExactJsonOptions<S["Type"]> = {}
 ): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.declare<string>> => {
-  const codec = Schema.toCodecJson(schema)
-  const decodeNamed = SchemaParser.decodeUnknownEffect(codec)
+  const decodeNamed = SchemaParser.decodeUnknownEffect(schema)
   const decode: typeof decodeNamed = (value, options) =>
     rejectsNearMisses
       ? Effect.catchEager(decodeNamed(value, { ...options, onExcessProperty: "error" }), (issue) =>
         hasOnlyIgnorableNames(issue) ? decodeNamed(value, options) : Effect.fail(issue))
       : decodeNamed(value, options)
-  const encode = SchemaParser.encodeUnknownEffect(codec)
+  const encode = SchemaParser.encodeUnknownEffect(schema)
   const type = schema.ast._tag === "Arrays" ? "array" : "object"
   const jsonText = Schema.declare(Predicate.isString).check(Schema.makeFilter(() => true, {
-    representation: { id: "petstore/exactJson", payload: null, schemas: [schema.ast] },
+    representation: { id: "petstore/exactJson", payload: null, schemas: [Schema.toType(schema).ast] },
     toJsonSchema: ({ schemas }) => ({ type, allOf: schemas })
   }))
   const transformation = SchemaTransformation.transformEffect<S["Type"], string>({
@@ -150,14 +152,10 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
           const expected = text === "" ? "JSON, but the body is empty" : "valid JSON"
           return new SchemaIssue.InvalidValue({ expected }, text, options)
         }
-      }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(Int64sAreNumbers, true)),
+      }).pipe(Effect.flatMap((value) => decode(value, options))),
     encode: encodeText !== undefined
       ? (value) => Effect.succeed(encodeText(value))
-      : (value, options) =>
-        Effect.map(
-          Effect.provideService(Effect.suspend(() => encode(value, options)), Int64sAreNumbers, true),
-          stringify
-        )
+      : (value, options) => Effect.map(encode(value, options), stringify)
   })
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
@@ -167,8 +165,4 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
 }
 
 const stringify = (json: unknown): string =>
-  JSON.stringify(json, (_key, value: unknown) => {
-    const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
-    // Use `BigInt`, because `String(2 ** 60)` is 1152921504606847000, which differs from 2^60 in the last digits.
-    return isRounded && Math.abs(value) < 1e19 ? JSON.rawJSON(String(BigInt(value))) : value
-  })
+  JSON.stringify(json, (_key, value: unknown) => typeof value === "bigint" ? JSON.rawJSON(String(value)) : value)

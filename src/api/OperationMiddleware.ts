@@ -87,7 +87,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     })
     if (!ignoresUnknown || endpoint.query === undefined) return validated
     const findNearMisses = nearMissesIn(endpoint)
-    return Effect.flatMap(HttpServerRequest.ParsedSearchParams, (sent): typeof validated => {
+    return HttpServerRequest.ParsedSearchParams.use((sent): typeof validated => {
       const nearMisses = findNearMisses(sent)
       return nearMisses === "" ? validated : Effect.fail(invalid(nearMisses))
     })

@@ -63,7 +63,7 @@ export const makeHooks = Effect.fnUntraced(
         ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
       }
       if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
-      return Effect.as(recordRequest(head, context, response.status), withHeaders(response, headers))
+      return Effect.map(recordRequest(head, context, response.status), () => withHeaders(response, headers))
     }
 
     // Allowed CORS preflights do not count against the rate limit, because the browser sends them, not the web page.

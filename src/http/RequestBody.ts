@@ -116,29 +116,28 @@ const read = (request: HttpServerRequest.HttpServerRequest) =>
 
 type BodyError = Effect.Error<ReturnType<typeof read>> | Errors.ExpectationFailed | Errors.UnsupportedMediaType
 
-const check = (request: HttpServerRequest.HttpServerRequest) =>
-  Effect.suspend((): Effect.Effect<void, BodyError> => {
-    const { headers } = request
-    if (hasUnknownExpectation(request)) return new Errors.ExpectationFailed()
-    if (Number(headers["content-length"]) > Errors.requestLimits.bodyBytes) return new Errors.PayloadTooLarge()
-    const part = unsupportedPart(headers)
-    if (part !== undefined) return unsupported(part)
-    return Effect.flatMap(read(request), (bytes): Effect.Effect<void, BodyError> => {
-      if (bytes.length > 0 && headers["content-type"] === undefined) return unsupported("a body without Content-Type")
-      const text = decode(bytes)
-      const expected = text === undefined ? "valid UTF-8" : text === "" ? undefined : expectedOf(text)
-      if (expected !== undefined) {
-        return new Errors.InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
-      }
-      // HttpApi decodes the body from `request.text`, so replace that property. Deriving a request by
-      // `Object.create(request, …)` would make all requests 1.4 times as expensive, because V8 treats an object
-      // differently once it is a prototype.
-      Object.defineProperty(request, "text", { value: Effect.succeed(text) })
-      return Effect.void
-    })
+const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
+  const { headers } = request
+  if (hasUnknownExpectation(request)) return new Errors.ExpectationFailed()
+  if (Number(headers["content-length"]) > Errors.requestLimits.bodyBytes) return new Errors.PayloadTooLarge()
+  const part = unsupportedPart(headers)
+  if (part !== undefined) return unsupported(part)
+  return Effect.flatMap(read(request), (bytes): Effect.Effect<void, BodyError> => {
+    if (bytes.length > 0 && headers["content-type"] === undefined) return unsupported("a body without Content-Type")
+    const text = decode(bytes)
+    const expected = text === undefined ? "valid UTF-8" : text === "" ? undefined : expectedOf(text)
+    if (expected !== undefined) {
+      return new Errors.InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
+    }
+    // HttpApi decodes the body from `request.text`, so replace that property. Deriving a request by
+    // `Object.create(request, …)` would make all requests 1.4 times as expensive, because V8 treats an object
+    // differently once it is a prototype.
+    Object.defineProperty(request, "text", { value: Effect.succeed(text) })
+    return Effect.void
   })
+}
 
 export const layer = Layer.succeed(
   RequestBody,
-  (httpEffect) => Effect.andThen(Effect.flatMap(HttpServerRequest.HttpServerRequest, check), httpEffect)
+  (httpEffect) => Effect.andThen(HttpServerRequest.HttpServerRequest.use(check), httpEffect)
 )

@@ -1,5 +1,5 @@
 /** The state of a request. It changes only by the transitions below, each of which one file calls. */
-import { Context, Effect, type Tracer } from "effect"
+import { Context, type Tracer } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
 import { type ApiError, isApiError } from "../api/Errors.ts"
@@ -78,6 +78,6 @@ export const RequestContext = Context.Reference<RequestContext>("petstore/http/R
 })
 
 export const recordError = (error: unknown) =>
-  Effect.map(RequestContext, (context) => {
+  RequestContext.useSync((context) => {
     if (isApiError(error)) context.failed(error)
   })

@@ -16,7 +16,7 @@ export const layer = Layer.effect(
   Effect.map(Validation, (validationOfContract) =>
     Validation.of((httpEffect, options) => {
       const valid = validationOfContract(httpEffect, options)
-      return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request): typeof valid | Rejected => {
+      return HttpServerRequest.HttpServerRequest.use((request): typeof valid | Rejected => {
         if (hasUnknownExpectation(request)) return Effect.fail(new ExpectationFailed())
         return isRepeated(request, "content-type") ? Effect.fail(twoTypes) : valid
       })

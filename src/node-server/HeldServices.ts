@@ -1,6 +1,6 @@
 /**
  * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
- * they were built with, so requests need no copies of those. Copies would take 10 to 21 % more bytes of a request
+ * they were built with, so requests need no copies of those. Copies would take 16 to 26 % more bytes of a request
  * (`npm run bench:counters`). Everything else in the context reaches requests, such as a `Context.Reference` that a
  * user of the layers sets.
  */
