@@ -58,7 +58,7 @@ const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {
 }
 
 export const make = Effect.fnUntraced(function*(store: AuditStore) {
-  const withinDeadline = yield* Deadline.make(databaseErrors.silent)
+  const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
   const pendingBans = yield* WriteBehind.make({
     table: "audit_log",
     interval: "500 millis",

@@ -90,7 +90,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     concurrency: 1,
     size: maxHashesPerStatement,
     timeout: lookupTimeout,
-    late: databaseErrors.silent,
+    late: databaseErrors.unavailable,
     mayJoin: (startedAt) => isLeased(startedAt) && !isBeforeEvict(startedAt),
     run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })

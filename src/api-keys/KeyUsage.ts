@@ -82,7 +82,7 @@ const maxRankedPending = 1_000
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
-  const withinDeadline = yield* Deadline.make(databaseErrors.silent)
+  const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
   const sealed = yield* WriteBehind.make<number, Batch>({
     table: "key_usage",
     interval: "2 seconds",

@@ -2,6 +2,6 @@ import { ServiceUnavailable } from "./Errors.ts"
 
 /** The errors of operations during an outage of the database. */
 export const databaseErrors = {
-  silent: new ServiceUnavailable({ message: "The database does not respond. Retry shortly." }),
+  unavailable: new ServiceUnavailable({ message: "The database does not respond. Retry shortly." }),
   readOnly: new ServiceUnavailable({ message: "The database is currently read-only. Reads work; retry writes later." })
 }

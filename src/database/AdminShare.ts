@@ -24,9 +24,9 @@ export const makeWithin = Effect.map(
     Effect.provideService(within(statements), AdminShare, share)
 )
 
-/** As `Outage.makeDeadline`, for statements of the admin API. The deadline includes the wait for a connection. */
+/** As `Outage.makeRunner`, for statements of the admin API. The deadline includes the wait for a connection. */
 export const makeDeadline = Effect.fnUntraced(function*<U>(errors: OutageErrors<U>) {
   const withinShare = yield* makeWithin
-  const withinDeadline = yield* Outage.makeDeadline(errors)
+  const withinDeadline = yield* Outage.makeRunner(errors)
   return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))
 })

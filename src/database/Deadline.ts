@@ -13,7 +13,7 @@ import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 /** The failures of statements during an outage, which the application chooses. */
 export interface OutageErrors<U> {
   /** The database does not respond. */
-  readonly silent: U
+  readonly unavailable: U
   /** The database rejects writes. */
   readonly readOnly: U
 }

@@ -43,19 +43,20 @@ const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cau
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /** Returns a function that lets statements fail with `errors` during an outage. */
-export const failWith = <U>({ readOnly, silent }: OutageErrors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
-  Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, U> =>
-    isOutage(fault)
-      ? Effect.andThen(
-        Effect.logError(`A database statement failed: ${describeChain(fault)}`),
-        Effect.fail(isReadOnly(fault) ? readOnly : silent)
-      )
-      : Effect.die(fault))
+export const failWith =
+  <U>({ readOnly, unavailable }: OutageErrors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+    Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, U> =>
+      isOutage(fault)
+        ? Effect.andThen(
+          Effect.logError(`A database statement failed: ${describeChain(fault)}`),
+          Effect.fail(isReadOnly(fault) ? readOnly : unavailable)
+        )
+        : Effect.die(fault))
 
 /** As `failWith`, with a timeout. */
-export const makeDeadline = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
+export const makeRunner = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
-    Deadline.make(errors.silent, timeout),
+    Deadline.make(errors.unavailable, timeout),
     (withinDeadline) => <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(failWith(errors)(statements))
   )
 

@@ -10,7 +10,7 @@ export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown,
       Readiness,
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const withinDeadline = yield* Outage.makeDeadline(errors, Duration.seconds(1))
+        const withinDeadline = yield* Outage.makeRunner(errors, Duration.seconds(1))
         return yield* make(withinDeadline(sql`SELECT 1`))
       })
     )

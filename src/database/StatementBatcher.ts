@@ -38,7 +38,7 @@ const make = Effect.fnUntraced(function*<A, B, E, U>(
     name,
     size,
     concurrency,
-    late: errors.silent,
+    late: errors.unavailable,
     canSplit: (cause) =>
       cause.reasons.some((reason) => Cause.isDieReason(reason) && Outage.isRejectedValue(reason.defect)),
     run: (items: ReadonlyArray<A>) => failWithErrors(run(items, true))

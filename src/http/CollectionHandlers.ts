@@ -36,7 +36,7 @@ export const createItem = <New extends object, Reused, Unavailable>(
 ) =>
   key === undefined
     ? store.create(item)
-    : Effect.flatMap(CurrentKey, ({ id: owner }) => store.create(item, { owner, key }))
+    : CurrentKey.use(({ id: owner }) => store.create(item, { owner, key }))
 
 /** Returns the item that `found` has. `noun` names it in the message of a 404. */
 export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<Option.Option<A>, E>) =>

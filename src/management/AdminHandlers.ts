@@ -36,7 +36,7 @@ export const IsSingleProcess = Context.Reference<boolean>("petstore/management/I
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {
     const [apiKeys, audit, usage, limiter] = [yield* ApiKeys, yield* AuditLog, yield* KeyUsage, yield* RateLimiter]
-    const withinDeadline = yield* Deadline.make(databaseErrors.silent)
+    const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
     const isSingle = yield* IsSingleProcess
     const peek = ({ id, limits }: Pick<ApiKey, "id" | "limits">) =>
       Effect.mapError(limiter.peek(`key:${id}`, limits), toServiceUnavailable)

@@ -3,7 +3,7 @@
  * leaves memory, and is loaded again when the key is used.
  *
  * Laws, in any order of charges, slow loads, failed and late saves, pauses of the process and steps of its clock:
- * 1. A decision uses a state that is in memory. A key without a stored state has the state `none`, so no decision
+ * 1. A decision uses a state that is in memory. A key without a stored state has the state `noCounts`, so no decision
  *    mistakes a state that is not loaded for one that does not exist.
  * 2. A loaded state enters memory only if the key is absent, and if its statement began less than `minGeneration` ago.
  *    So it never replaces a newer one.
@@ -32,8 +32,6 @@ const [minGenerationNanos, maxGenerationNanos] = [
   Duration.toNanosUnsafe(maxGeneration)
 ]
 
-const none: Policy.State = {}
-
 const cannotSave: Unavailable = {
   message: "The database cannot save the request counts of more API keys. Retry later."
 }
@@ -43,7 +41,7 @@ interface Store {
   /** The table, for logs and metrics. */
   readonly table: string
   /** The failure of a load that takes too long. */
-  readonly silent: Unavailable
+  readonly unavailable: Unavailable
   readonly load: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Policy.State>, Unavailable>
   readonly save: (states: ReadonlyMap<string, Policy.State>, saveNumber: number) => Effect.Effect<void, unknown>
 }
@@ -110,14 +108,14 @@ export const make = Effect.fnUntraced(function*(
 
   /** Adds a state that a statement has read, `undefined` for none. The statement began at a monotonic time. */
   const addLoaded = (key: string, state: Policy.State | undefined, startedAt: bigint): void => {
-    if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? none)
+    if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? Policy.noCounts)
   }
   const load = yield* Batcher.make({
     name: "RateLimiter.load",
     concurrency: 1,
     size: maxKeysPerLoad,
     timeout: loadTimeout,
-    late: store.silent,
+    late: store.unavailable,
     run: (keys: ReadonlyArray<string>) =>
       Effect.suspend(() => {
         const startedAt = now()
@@ -131,7 +129,7 @@ export const make = Effect.fnUntraced(function*(
     Effect.suspend(() => {
       const state = find(key)
       if (state !== undefined) return Effect.succeed(state)
-      if (loads === 0) return Effect.fail(store.silent)
+      if (loads === 0) return Effect.fail(store.unavailable)
       return Effect.andThen(load(key), loadWhileAbsent(key, loads - 1))
     })
 

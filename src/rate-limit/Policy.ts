@@ -56,6 +56,9 @@ export const State = Schema.Struct({
 })
 export type State = typeof State.Type
 
+/** The state of a caller without requests. */
+export const noCounts: State = {}
+
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {

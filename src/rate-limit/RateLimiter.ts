@@ -31,7 +31,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
     RateLimiter,
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
-      const { get, set } = yield* makeStates({ maxKeys: Infinity })
+      const { get, set } = yield* makeStates({ maxKeys: Infinity, none: Policy.noCounts })
       const now = () => clock.currentTimeMillisUnsafe()
       return RateLimiter.of({
         charge: (caller, limits) =>
@@ -52,17 +52,17 @@ const maxAddresses = 100_000
 
 const maxCheckedPerTurn = 10_000
 
-const none: Policy.State = {}
-
 /**
  * The rate-limit states of callers, in memory. Addresses, and keys beyond `maxKeys`, are in an LRU cache, because one
  * client can use any number of addresses. States without further effect are deleted once a minute, while there are any,
  * so that idle tests with `TestClock` have nothing to wake.
  */
-export const makeStates = Effect.fnUntraced(function*({ maxKeys }: { readonly maxKeys: number }) {
+export const makeStates = Effect.fnUntraced(function*<State extends Policy.State>(
+  { maxKeys, none }: { readonly maxKeys: number; readonly none: State }
+) {
   const clock = yield* Clock.Clock
-  const keys = new Map<Caller, Policy.State>()
-  const addresses = new Map<Caller, Policy.State>()
+  const keys = new Map<Caller, State>()
+  const addresses = new Map<Caller, State>()
 
   const hasStates = yield* Latch.make()
 
@@ -82,9 +82,10 @@ export const makeStates = Effect.fnUntraced(function*({ maxKeys }: { readonly ma
   yield* Effect.forkScoped(Effect.forever(deleteEnded))
 
   return {
-    get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
+    /** Returns `none` for a caller without a state. */
+    get: (caller: Caller): State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     /** Call this even if the state is unchanged: the call marks the caller as recently used. */
-    set(caller: Caller, state: Policy.State): void {
+    set(caller: Caller, state: State): void {
       hasStates.openUnsafe()
       const [map, max] = isKey(caller) ? [keys, maxKeys] : [addresses, maxAddresses]
       map.delete(caller)

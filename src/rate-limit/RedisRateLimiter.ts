@@ -37,12 +37,17 @@ interface Batch {
   readonly number: number
 }
 
+/** A state in memory, and the number of the newest command whose reply it contains. */
+interface NumberedState extends Policy.State {
+  readonly number: number
+}
+
 const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
 
 const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOptions) {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* makeStates({ maxKeys })
+  const callers = yield* makeStates<NumberedState>({ maxKeys, none: { number: 0 } })
   const localDecisions = Metric.counter(`${options.metricPrefix}rate_limit_fallback_decisions_total`, {
     description: "Rate limit decisions made without Redis.",
     incremental: true
@@ -52,18 +57,20 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const requests = yield* RedisCircuitBreaker.make(options)
 
   let lastNumber = 0
-  /** The number of the newest command whose reply a state in memory contains. */
-  const numbers = new WeakMap<Policy.State, number>()
-  /** Keeps the state `next` that follows `before`, unless `before` is from the reply to an older command. */
-  const keep = (caller: Caller, number: number, before: Policy.State, next: Policy.State): void => {
-    const known = callers.get(caller)
-    const knownNumber = numbers.get(known) ?? 0
-    if (before !== known && number < knownNumber) return
-    if (next !== known) numbers.set(next, Math.max(number, knownNumber))
-    callers.set(caller, next)
+  /** Keeps a state from the reply to a command, unless memory has one from a newer command. */
+  const keepReply = (caller: Caller, number: number, state: Policy.State): void => {
+    if (number >= callers.get(caller).number) callers.set(caller, { ...state, number })
+  }
+  const keepLocally = (caller: Caller, state: Policy.State): void => {
+    callers.set(caller, { ...state, number: callers.get(caller).number })
   }
 
-  const decide = ({ caller, calls, limits, number }: Batch, state: Policy.State, now: number): void => {
+  const decide = (
+    { calls, caller, limits }: Batch,
+    state: Policy.State,
+    now: number,
+    keep: (next: Policy.State) => void
+  ): void => {
     let next = state
     const decisions = calls.map(({ verb }) => {
       if (verb === "peek") return Policy.peek(next, limits, now)
@@ -71,7 +78,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       next = charged.next
       return charged.decision
     })
-    keep(caller, number, state, next)
+    keep(next)
     for (const [index, { resume }] of calls.entries()) {
       const decision = decisions[index]
       if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
@@ -79,17 +86,19 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   }
   const decideLocally = (batch: Batch): void => {
     localDecisions.updateUnsafe(countCharges(batch), context)
-    const now = clock.currentTimeMillisUnsafe()
-    if (requests.attempt(() => decide(batch, callers.get(batch.caller), now))) return
+    const { caller } = batch
+    const [state, now] = [callers.get(caller), clock.currentTimeMillisUnsafe()]
+    if (requests.attempt(() => decide(batch, state, now, (next) => keepLocally(caller, next)))) return
     const failure = Exit.die(new Error("The rate limit could not be decided"))
     for (const { resume } of batch.calls) requests.attempt(() => resume(failure))
   }
   const send = (batch: Batch): void => {
+    const { caller, limits, number } = batch
     const charges = countCharges(batch)
     requests.send(
-      batch.caller,
-      charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits: batch.limits },
-      ({ now, state }) => decide(batch, state, now),
+      caller,
+      charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits },
+      ({ now, state }) => decide(batch, state, now, (next) => keepReply(caller, number, next)),
       () => decideLocally(batch)
     )
   }
@@ -130,15 +139,17 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       Effect.callback<void>((resume) => {
         flush()
         const number = ++lastNumber
-        const lift = (state: Policy.State, now: number): void => {
-          keep(caller, number, state, Policy.unban(state, now))
-          resume(Effect.void)
-        }
         requests.send(
           caller,
           { verb: "unban" },
-          ({ now, state }) => lift(state, now),
-          () => lift(callers.get(caller), clock.currentTimeMillisUnsafe())
+          ({ now, state }) => {
+            keepReply(caller, number, Policy.unban(state, now))
+            resume(Effect.void)
+          },
+          () => {
+            keepLocally(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
+            resume(Effect.void)
+          }
         )
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")

@@ -32,7 +32,7 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
 
   const keyStates = yield* KeyStates.make({
     table: "key_limits",
-    silent: errors.silent,
+    unavailable: errors.unavailable,
     load: (callers) => {
       const keyIds = JSON.stringify(callers.map((caller) => caller.slice(prefix.length)))
       const rows = sql`
@@ -65,7 +65,7 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
   // Processes of schema version 3 write to this table.
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
-  const addresses = yield* makeStates({ maxKeys: 0 })
+  const addresses = yield* makeStates({ maxKeys: 0, none: Policy.noCounts })
   const limiter = KeyStates.makeLimiter({
     find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
     load: keyStates.load,

@@ -19,7 +19,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   const testScope = yield* Effect.scope
   const call = yield* Batcher.make({
     name: "double",
-    late: databaseErrors.silent,
+    late: databaseErrors.unavailable,
     concurrency,
     size,
     run: Effect.fnUntraced(function*(items: ReadonlyArray<number>) {
@@ -37,7 +37,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, hangs = false, scope
   return { call, runs, spans, start, release: Deferred.succeed(released, undefined), endHanging: hanging.open }
 })
 
-const unavailable = Exit.fail(databaseErrors.silent)
+const unavailable = Exit.fail(databaseErrors.unavailable)
 
 /** How the calls have ended so far. */
 const ends = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>) =>
@@ -50,7 +50,13 @@ describe("A call", () => {
         if (items.includes(0)) throw new Error("broken")
         return Effect.succeed(new Map(items.map((item) => [item, 1 / item])))
       }
-      const invert = yield* Batcher.make({ name: "invert", late: databaseErrors.silent, concurrency: 1, size: 10, run })
+      const invert = yield* Batcher.make({
+        name: "invert",
+        late: databaseErrors.unavailable,
+        concurrency: 1,
+        size: 10,
+        run
+      })
       const exits = yield* Effect.replicateEffect(Effect.exit(invert(0)), 2, { concurrency: 2 })
       for (const exit of exits) assert.match(String(exit), /broken/)
       assert.strictEqual(yield* invert(2), 0.5)
@@ -220,7 +226,7 @@ const assertLaws = Effect.fnUntraced(
     }
     const options = {
       name: "laws",
-      late: databaseErrors.silent,
+      late: databaseErrors.unavailable,
       concurrency,
       size,
       run,

@@ -102,7 +102,7 @@ describe.skipIf(!Postgres.isInstalled)("All connections to PostgreSQL", { concur
         yield* Effect.sleep("8 seconds")
         proxy.muteOpen()
         const startedAt = performance.now()
-        const withinDeadline = yield* Outage.makeDeadline(databaseErrors)
+        const withinDeadline = yield* Outage.makeRunner(databaseErrors)
         const call = Effect.exit(withinDeadline(sql`SELECT 1`))
         const served = Effect.repeat(call, { until: Exit.isSuccess })
         yield* Effect.replicateEffect(served, calls, { concurrency: calls })

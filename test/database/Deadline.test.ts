@@ -8,7 +8,7 @@ import * as Deadline from "../../src/database/Deadline.ts"
 
 it.effect("A call fails with 503 three seconds after its start, even if its statement cannot be interrupted", () =>
   Effect.gen(function*() {
-    const withinDeadline = yield* Deadline.make(databaseErrors.silent)
+    const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
     const hanging = Latch.makeUnsafe()
     const statement = Effect.onInterrupt(Effect.never, () => hanging.await)
     const call = yield* Effect.forkChild(withinDeadline(statement), { startImmediately: true })
@@ -16,7 +16,7 @@ it.effect("A call fails with 503 three seconds after its start, even if its stat
     yield* TestClock.adjust("2999 millis")
     assert.isUndefined(call.pollUnsafe())
     yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(databaseErrors.silent))
+    assert.deepStrictEqual(call.pollUnsafe(), Exit.fail(databaseErrors.unavailable))
   }))
 
 it.live("A call succeeds if its reply arrived while the process was paused, before a timer that fires late", () =>
@@ -26,7 +26,7 @@ it.live("A call succeeds if its reply arrived while the process was paused, befo
     const sleep = (duration: Duration.Duration) =>
       Duration.toSeconds(duration) > 1 ? Effect.void : clock.sleep(duration)
     const paused = Object.assign(Object.create(clock) as Clock.Clock, { sleep })
-    const withinDeadline = yield* Deadline.make(databaseErrors.silent)
+    const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
     const statement = Effect.as(Effect.promise(() => setTimeout(10)), "reply")
     assert.strictEqual(yield* Effect.provideService(withinDeadline(statement), Clock.Clock, paused), "reply")
   }))
@@ -72,7 +72,7 @@ const assertLaws = Effect.fnUntraced(function*({ closeMs, interrupt, isShared, m
       () => Effect.sync(() => running--)
     )
   }
-  const withinDeadline = yield* Effect.provideService(Deadline.make(databaseErrors.silent), Scope.Scope, scope)
+  const withinDeadline = yield* Effect.provideService(Deadline.make(databaseErrors.unavailable), Scope.Scope, scope)
   const all = Effect.forEach(statements, (each) =>
     Effect.suspend(() => {
       const startedMs = now()

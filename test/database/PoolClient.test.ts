@@ -98,12 +98,13 @@ describe.skipIf(!hasServer)("The client of the pool", () => {
       }
       const setReadOnly = (value: "on" | "off") =>
         direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = ${value}`)
-      const others = direct`SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
       const endSessions = Effect.gen(function*() {
-        yield* direct`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        const ended = yield* direct<{ readonly pid: number }>`
+          SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
           WHERE datname = current_database() AND pid <> pg_backend_pid()`
         // A busy server ends a session some time after it was told to.
-        yield* Effect.repeat(others, { until: (sessions) => sessions.length === 0 })
+        const left = direct`SELECT FROM pg_stat_activity WHERE pid IN ${direct.in([0, ...ended.map(({ pid }) => pid)])}`
+        yield* Effect.repeat(left, { until: (sessions) => sessions.length === 0 })
         yield* Effect.andThen(settle, settle)
       })
       const step = fc.constantFrom("statement", "transaction", "nested", "on", "off", "end")

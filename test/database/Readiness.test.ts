@@ -15,5 +15,5 @@ it.effect("The check of the database for /readyz fails after one second", () =>
     yield* TestClock.adjust("999 millis")
     assert.isUndefined(fiber.pollUnsafe())
     yield* TestClock.adjust("1 millis")
-    assert.deepStrictEqual(yield* Effect.flip(Fiber.join(fiber)), databaseErrors.silent)
+    assert.deepStrictEqual(yield* Effect.flip(Fiber.join(fiber)), databaseErrors.unavailable)
   }))

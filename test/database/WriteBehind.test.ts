@@ -7,8 +7,6 @@ import * as WriteBehind from "../../src/database/WriteBehind.ts"
 const burstSize = 1_200
 const maxPending = 1_500
 const intervalMs = 1_000
-/** How long a read between flushes may take, with its wait. */
-const readTimeoutMs = 3_000
 /** The clock moves in these steps, so that a fiber that yields often acts at most a step late. */
 const stepMs = 500
 
@@ -136,17 +134,13 @@ const runPlan = Effect.fnUntraced(
       if (nextId < maxPending) assert.strictEqual(incomplete, 0, "a read between flushes sees each value")
     }
 
-    const reads: Array<{ readonly fiber: Fiber.Fiber<unknown, unknown>; readonly startedMs: number }> = []
+    const reads: Array<Fiber.Fiber<unknown, unknown>> = []
     const pass = Effect.fnUntraced(function*(duration: number) {
       for (let left = duration; left > 0; left -= stepMs) {
         yield* TestClock.adjust(Math.min(left, stepMs))
         yield* Effect.replicateEffect(Effect.yieldNow, 10)
         if (buffer.size() > 0 && running + readsRunning === 0) {
           assert.isAtMost(now() - waitingSince, intervalMs + stepMs, "a flush starts an interval after the first value")
-        }
-        for (const { fiber, startedMs } of reads) {
-          const isLate = now() - startedMs > readTimeoutMs + stepMs
-          if (isLate) assert.isDefined(fiber.pollUnsafe(), "a read ends in time, with its wait")
         }
       }
     })
@@ -158,7 +152,7 @@ const runPlan = Effect.fnUntraced(
       } else if (event.kind === "burst") { for (let i = 0; i < burstSize; i++) add(`burst ${nextId}`) }
       else {
         const reading = yield* Effect.forkChild(read(event.ms), { startImmediately: true })
-        reads.push({ fiber: reading, startedMs: now() })
+        reads.push(reading)
         if (event.interruptAfter === null) continue
         yield* Effect.forkChild(Effect.delay(Fiber.interrupt(reading), event.interruptAfter))
       }
@@ -179,9 +173,9 @@ const runPlan = Effect.fnUntraced(
     const incomplete = check([], "at the end")
     assert.deepStrictEqual(losses, lastFlushFailed ? ["logged", "reported"] : [], "lost values are reported once")
     if (!lastFlushFailed) assert.isAtMost(incomplete, dropped, "only dropped values are lost")
-    for (const { fiber } of reads) {
+    for (const fiber of reads) {
       const exit = yield* Fiber.await(fiber)
-      // A read may have run out of time or been interrupted, but no assertion in it may have failed.
+      // A read may have been interrupted, but no assertion in it may have failed.
       if (Exit.isFailure(exit)) {
         assert.isFalse(exit.cause.reasons.some(({ _tag }) => _tag === "Die"), String(exit.cause))
       }

@@ -23,7 +23,7 @@ const getAs = (bearer?: string, target = "/admin/keys", fields = "Host: localhos
 it.effect("The database is checked for /readyz, which names it in an outage, for /metrics, and every 15 seconds", () =>
   Effect.gen(function*() {
     let [isDown, pings] = [true, 0]
-    const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseErrors.silent) : Effect.void)
+    const ping = Effect.suspend(() => ++pings && isDown ? Effect.fail(databaseErrors.unavailable) : Effect.void)
     const readiness = Layer.effect(Readiness, makeReadiness(ping))
     yield* Effect.gen(function*() {
       const { lines } = yield* Management

@@ -11,7 +11,7 @@ const makeOn = Effect.fnUntraced(function*(bounds?: Parameters<typeof KeyStates.
   const store = { loads: [] as Array<ReadonlyArray<string>>, isReadOnly: false }
   const states = yield* KeyStates.make({
     table: "key_limits",
-    silent: new ServiceUnavailable(),
+    unavailable: new ServiceUnavailable(),
     load: (keys) => {
       store.loads.push(keys)
       return Effect.succeed(new Map(keys.map((key) => [key, state])))

@@ -61,7 +61,7 @@ const simulate = async (seed: number) => {
       }))
     const states = yield* KeyStates.make({
       table: "key_limits",
-      silent: new ServiceUnavailable(),
+      unavailable: new ServiceUnavailable(),
       load: (keys) => send(process, () => read(keys)),
       save: (changed, number) =>
         send(process, () => {

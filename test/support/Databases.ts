@@ -135,7 +135,7 @@ export const silentDatabase = withoutServer(Effect.never)
 export const sqlStores = makeStores(SqlCollection.layer(Settings.petCacheSeconds.config))
 export const memoryStores = makeStores(layerMemory)
 
-const silent = Layer.succeed(Readiness, Effect.fail(databaseErrors.silent))
+const silent = Layer.succeed(Readiness, Effect.fail(databaseErrors.unavailable))
 export const memory = Layer.mergeAll(memoryStores, ApiKeys.layerMemory, noDatabase, silent).pipe(
   Layer.provideMerge(random)
 )
