@@ -52,6 +52,17 @@ describe("The source files", () => {
     assert.deepStrictEqual([...byName.values()].filter(({ length }) => length > 1), [])
   })
 
+  it("have as many lines in each folder as README.md says, within a tenth", () => {
+    const readme = readFileSync(join(source, "../README.md"), "utf8")
+    const rows = [...readme.matchAll(/^\| ((?:`[\w-]+\/`(?:, )?)+) \| ([\d,]+) \|/gm)]
+    assert.isAbove(rows.length, 5)
+    for (const [, folders = "", stated = ""] of rows) {
+      const ofRow = files.filter((file) => folders.includes(`\`${file.split("/")[0]}/\``))
+      const lines = ofRow.reduce((sum, file) => sum + codeOf(file).split("\n").length - 1, 0)
+      assert.approximately(lines, Number(stated.replace(",", "")), lines / 10, folders)
+    }
+  })
+
   it("import only effect in the contract, the clients and the client package, and no SQL in the command", () => {
     const entries = ["api/ApiExports.ts", "client/ClientExports.ts", "PackageExports.ts", "testing.ts"]
     const isOfClient = (file: string) => layerOf(file) <= layerOf("client/")

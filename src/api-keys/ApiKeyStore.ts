@@ -36,7 +36,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
-  /** The last position of the page: see `ApiKeyStore.scanEnd`. */
+  /** The last position that the page may reach: from `ApiKeyStore.scanEnd`. The page can end earlier. */
   readonly until?: KeyPosition | undefined
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
@@ -63,7 +63,7 @@ export interface Change {
 
 /** Stores the keys, and finds a key by the hash of its secret. */
 export class ApiKeyStore extends Context.Service<ApiKeyStore, {
-  /** The hash by which this store keeps a secret. */
+  /** Returns the form in which this store keeps a secret: its SHA-256, or the secret itself in memory. */
   hash(secret: string): string
   /**
    * Inserts a key and its first secret. If `idempotencyKey` was already used, inserts nothing and returns the id of the

@@ -25,9 +25,12 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 }
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
-  /** Appends entries, except bans that are stored already: with the key and the time of the entry. */
+  /**
+   * Appends entries. The SQL store skips a ban whose key and time are already stored, because a failed flush may have
+   * committed it.
+   */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Appends an entry unless one of its key has the same action and `before`. Returns whether it did. */
+  /** Appends `entry` unless the key has an entry with the same action and `before`. Returns whether it did. */
   appendOnce(entry: NewEntry): Effect.Effect<boolean, ServiceUnavailable>
   afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
@@ -37,11 +40,11 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
-  /** Appends an entry for the end of a ban, unless it has one. `bannedUntil` is in epoch milliseconds. */
+  /** Appends the entry of an operator's unban, once per ban. `bannedUntil` (epoch ms) identifies the ban. */
   appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of the keys whose ban began after `since`. */
+  /** Returns the ids of the keys whose ban began after `since`, and of all bans that are not stored yet. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of entries, newest first. */
   list(

@@ -17,14 +17,17 @@ import * as Batcher from "../database/Batcher.ts"
 import { evictOldest } from "../eviction/evictOldest.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** The maximum age of a result when a request begins: under a second, so that changes take effect within a second. */
+/**
+ * A request may use a key whose lookup began at most this long before the request. Under a second, so that a change
+ * reaches every process within a second.
+ */
 const lease = Duration.millis(900)
 /**
  * With this timeout, a request waits at most 6 s in total: for the lookup of its key, a slot (`ConcurrencyLimit.ts`),
  * Redis (the default `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
-/** After `lease`, no request that begins may use the result of a refresh. */
+/** A refresh that takes longer than `lease` is useless, because its results have expired. */
 const refreshTimeout = lease
 /**
  * A refresh begins this long before the first lease ends: twice as long as the last lookup took, between these bounds.
@@ -51,7 +54,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   let evictedAt: bigint | undefined
-  /** Whether a lookup that began then may have read a key that this process changed afterwards. */
+  /** Whether a lookup that began at `startedAt` may have read a key before this process changed it. */
   const isBeforeEvict = (startedAt: bigint): boolean => evictedAt !== undefined && startedAt <= evictedAt
   const isLeased = (startedAt: bigint): boolean => clock.monotonicTimeNanosUnsafe() - startedAt < leaseNanos
 

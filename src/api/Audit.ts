@@ -87,9 +87,9 @@ export const AuditQuery = Schema.Struct({
   /** Only entries with this action. */
   action: Schema.optionalKey(AuditAction),
   /** Only entries at or after this time. */
-  since: Schema.optionalKey(givenInstant("Only entries at or after this time. A date is its start in UTC.")),
+  since: Schema.optionalKey(givenInstant("Only entries at or after this time. A date without a time means 00:00 UTC.")),
   /** Only entries before this time. */
-  until: Schema.optionalKey(givenInstant("Only entries before this time. A date is its start in UTC."))
+  until: Schema.optionalKey(givenInstant("Only entries before this time. A date without a time means 00:00 UTC."))
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 

@@ -120,7 +120,7 @@ export const operationSteps = [ConcurrencyLimit, Validation] as const
 /** As `operationSteps`, for an operation with a body. A slow body takes no slot of `ConcurrencyLimit`. */
 export const bodySteps = [RequestBody, ...operationSteps] as const
 
-export const operationMiddleware = [Auth, RateLimit, Validation, RequestBody, ConcurrencyLimit, Sunset] as const
+export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
 /** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */
 export class Deprecation extends Context.Service<Deprecation, {

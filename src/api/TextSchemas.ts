@@ -37,7 +37,10 @@ export const formatChoice = (words: ReadonlyArray<string>): string =>
 export const oneOf = <const Words extends ReadonlyArray<string>>(...words: Words) =>
   Schema.Literals(words).annotate({ message: `Expected one of ${formatChoice(words)}` })
 
-/** In responses: clients also accept other texts, which a newer service may send. The document names only `words`. */
+/**
+ * For a field of a response: clients accept any string, because a newer service may send new values. The OpenAPI
+ * document names only `words`.
+ */
 export const openTo = <Words extends string>(words: Schema.Schema<Words>) =>
   Schema.declare((value): value is Words | (string & {}) => typeof value === "string", {
     expected: "string",
@@ -60,7 +63,7 @@ export const idempotencyKey = (description: string, example: string) => {
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
   const key = Schema.String.check(Schema.isPattern(idempotencyKeyForm, { expected }))
   return documented(Predicate.isString, expected, schema).pipe(
-    // The pattern of the key rejects an invalid one in the client, before it is sent.
+    // Encoding checks this pattern, so a client rejects an invalid key before it sends the request.
     Schema.decodeTo(key, transformText(expected, parse, (text) => text))
   )
 }

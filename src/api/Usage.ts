@@ -25,7 +25,7 @@ export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> 
 export const UsageHistory = Schema.Struct({
   /** The last 60 minutes. */
   minutes: Schema.Array(UsageInterval),
-  /** The last 720 hours. */
+  /** At most the last 720 hours. The operator can keep fewer. */
   hours: Schema.Array(UsageInterval)
 }).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}

@@ -29,7 +29,7 @@ export const makeMetrics = (client: string) => ({
       )
   }),
 
-  /** Sleeps, and records it: in the metric, in the log, and as an event of the call's span. */
+  /** Records the wait in the metric, in the log and as an event of the call's span, then sleeps. */
   wait: Effect.fnUntraced(function*(cause: "limit" | "retry", waitMs: number, reason: string) {
     const ms = Math.ceil(waitMs)
     const clock = yield* Clock.Clock

@@ -54,7 +54,7 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     waiting: []
   })
 
-  // Uninterruptible, so that each call whose turn has come hears of it.
+  // Uninterruptible: an interruption between the change and `Deferred.succeed` would leave a call without its turn.
   const update = Effect.fnUntraced(function*(change: (before: PacingState, now: number) => PacingState) {
     const now = yield* Clock.currentTimeMillis
     const pauseChanged = yield* Deferred.make<void>()

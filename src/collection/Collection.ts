@@ -18,7 +18,7 @@ export interface Page<A> {
   readonly next?: bigint
 }
 
-/** If there is a next page, `found` also contains the first item of the next page. */
+/** Cuts `found` to `limit` items. Callers fetch `limit + 1`: an extra item means that there is a next page. */
 export const toPage = <A extends { readonly id: bigint }>(found: ReadonlyArray<A>, limit: number): Page<A> => {
   if (found.length <= limit) return { items: found }
   const items = found.slice(0, limit)

@@ -1,5 +1,6 @@
 /**
- * Caches items and gaps (ranges of ids without an item). A cached item, or a full page of cached items, needs no SQL.
+ * Caches items and gaps (ranges of ids without an item). A cached item, or a page of
+ * cached items that is not the last, needs no SQL.
  *
  * Laws, in any order of transactions, lookups, changes and ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
@@ -22,7 +23,7 @@ const maxGaps = 2 ** 16
 const maxVisits = 1_000
 /** A statement that timed out may still commit for this time. */
 const lateCommitMs = Duration.toMillis(callTimeout)
-/** Lookups that took longer than this cache nothing. They have timed out before. */
+/** A lookup that takes longer than this is not cached. Its callers have already timed out. */
 const maxLookupMs = 2 * lateCommitMs
 
 interface Options<New> {
@@ -48,7 +49,10 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
   const readTimes = new Float64Array(maxItems)
   /** Maps the id before each gap to the id after it (`next`). The query that found the gap started at `readAt`. */
   const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
-  /** By the end of their last change, the oldest first. */
+  /**
+   * Changed ids, roughly in the order in which their last change ended. `beginChange` deletes from the front, and stops
+   * at the first id that it must keep.
+   */
   const changedIds = new Map<number, ChangedId>()
   const settledIds = SettledIds.make(lifetimeMs, nowMs)
 
@@ -128,7 +132,7 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
       }
     },
     get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
-    /** Returns a full page of the items that match. */
+    /** Returns the page if the cache has all of its items and the one after it. Otherwise returns `undefined`. */
     page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
       const since = nowMs() - lifetimeMs
       const found: Array<Item<New>> = []

@@ -17,7 +17,7 @@ const boolean = makeForm("true or false", (text) => text === "true" || (text ===
 
 export const adminTokenFile = "admin-token"
 
-/** A token of 4096 characters fits into a request head, which is limited to 16 KiB. Shorter ones can be guessed. */
+/** At least 16 characters, so that a token cannot be guessed. At most 4096, to fit into a request head of 16 KiB. */
 export const adminTokenForm = makeForm("16 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{16,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)

@@ -101,7 +101,7 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
   readonly page: Query<unknown>
   readonly rows: ReadonlyArray<{ readonly id: number | string; readonly cells: ReadonlyArray<ComponentChildren> }>
   readonly status: string
-  /** The URL of this page, to which the next one leads back. */
+  /** The URL of this page: the link "Previous page" of the next page leads to it. */
   readonly here?: string | undefined
   readonly first?: string | undefined
   readonly next?: string | undefined

@@ -42,7 +42,10 @@ const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, 
   )
 })
 
-/** The migrations of a process that starts during the import wait until this transaction ends. */
+/**
+ * Migrates the server, and rejects it if it has other clients or rows. The Migrator locks its table until this
+ * transaction ends, so a process that starts meanwhile waits.
+ */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // The role may have a statement timeout (docs/database.md suggests one behind PgBouncer), but imports may take long.
   yield* to`SET LOCAL statement_timeout = 0`

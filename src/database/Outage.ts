@@ -53,7 +53,7 @@ export const failWith =
         )
         : Effect.die(fault))
 
-/** As `failWith`, with a timeout. */
+/** As `failWith`, and fails with `unavailable` after `timeout`, by default `callTimeout`. */
 export const makeRunner = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(errors.unavailable, timeout),

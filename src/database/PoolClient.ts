@@ -35,7 +35,7 @@ const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlEr
         )
   )
 
-/** A connection while it is lent. */
+/** Wraps a borrowed connection: watches its statements, and marks a session to be discarded (read-only or lost). */
 class Lent implements SqlConnection.Connection {
   isReadOnly = false
   isLost = false

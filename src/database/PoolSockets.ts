@@ -20,7 +20,7 @@ export const tickMs = 100
 
 interface Watched {
   bytesRead: number
-  /** The time of the last tick before these bytes were read, or, before the first byte, before the opening. */
+  /** Last time (in `elapsedMs`, rounded down to a tick) that the socket received bytes, or else was opened. */
   heardAtMs: number
 }
 

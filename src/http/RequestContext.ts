@@ -19,7 +19,7 @@ class RequestState {
   rejectedKey: RejectedKey | undefined
   /** The decision on the API key. While unset, the request counts against its address. */
   keyDecision: Decision | undefined
-  /** Only for the access log: what rejected the request. */
+  /** For the access log: the window (`minute`, `day`) or the `ban` that rejected the request. */
   window: RejectingWindow | undefined
   error: ApiError | undefined
 

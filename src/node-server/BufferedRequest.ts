@@ -66,7 +66,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
       const bytes = this.#bytes.subarray(0, this.#size)
       this.#settle(this.#size === 0 ? emptyBody : { _tag: "Whole", bytes })
       this.host?.bodyWhole(this)
-      // Calls the listeners of a reader of the stream.
+      // `super.push` can call the stream's listeners synchronously, and a listener can throw.
       this.#guard(() => {
         if (bytes.length > 0) super.push(bytes)
         super.push(null)

@@ -1,10 +1,10 @@
-/** What a response says of the limits of its caller: headers (SPEC §8 and the IETF's `RateLimit` fields) and texts. */
+/** The headers (SPEC §8 and the IETF's `RateLimit` fields) and the texts that show a caller its limits. */
 import type { Decision, Window } from "./Policy.ts"
 
 /** Whose limits the headers show: the API key's, or the client address's. */
 export type LimitScope = "key" | "address"
 
-/** What rejects a request that is over its limits. */
+/** The window, or the ban, that rejects a request. */
 export type RejectingWindow = "minute" | "day" | "ban"
 
 export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
@@ -12,7 +12,7 @@ export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
   return (isTie ? minute.resetAt > day.resetAt : minute.remaining < day.remaining) ? minute : day
 }
 
-/** What rejected a request: a window of its limit, or a ban. */
+/** Returns the window or the ban that rejected a request. */
 export const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
   if (allowed) return undefined
   return bannedUntil === undefined ? mostRestrictive(windows).name : "ban"

@@ -3,8 +3,8 @@
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
- * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets
- * this backoff; an operator who lifts a ban does not.
+ * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff; an operator
+ * who lifts a ban does not.
  */
 import { Schema } from "effect"
 

@@ -62,7 +62,7 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
     }
   })
   yield* Expiry.deleteExpired({ table: "key_limits", key: ["key_id", "process"], column: "ends_at" })
-  // Processes of schema version 3 write to this table.
+  // Processes before schema version 5 write to this table.
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
   const addresses = yield* makeStates({ maxKeys: 0, none: Policy.noCounts })

@@ -38,7 +38,7 @@ export class TestService extends Context.Service<TestService, {
   readonly banKey: Effect.Effect<void>
   /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Makes the stores fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
+  /** Makes the stores fail. Requests that reach a store get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
   /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call twice for two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
@@ -69,7 +69,7 @@ export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFa
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** Stores of `given`, or else in memory, which fail while the service is unavailable. */
+/** Makes stores that fail while the service is unavailable. Takes each from `given`, or else makes it in memory. */
 export const faultyStores = (given: Context.Context<never>): MakeStore<never, Faults> => (service, table) =>
   Layer.effect(
     service,
