@@ -67,7 +67,9 @@ export const NewKey = Schema.Struct({
   /** The limits: required on plan enterprise, and rejected on others. */
   limits: Schema.optionalKey(Limits),
   /** When the key stops working. By default, or with `null`, never. */
-  expiresAt: Schema.optionalKey(Schema.NullOr(givenInstant("When the key expires. A date without a time means 00:00 UTC.")))
+  expiresAt: Schema.optionalKey(
+    Schema.NullOr(givenInstant("When the key expires. A date without a time means 00:00 UTC."))
+  )
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
@@ -183,7 +185,9 @@ export const KeysQuery = Schema.Struct({
   }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
   /** Only keys that have not expired yet, and expire at or before this time. */
   expiresBefore: Schema.optionalKey(
-    givenInstant("Only keys that have not expired yet, and expire at or before this time. A date without a time means 00:00 UTC.")
+    givenInstant(
+      "Only keys that have not expired yet, and expire at or before this time. A date without a time means 00:00 UTC."
+    )
   ),
   /** Only the key whose current or former secret has this SHA-256, in hexadecimal. */
   secretHash: Schema.String.annotate({

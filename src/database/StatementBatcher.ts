@@ -1,6 +1,6 @@
 /**
- * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of resources pass here, and the
- * reads that the cache cannot serve.
+ * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of resources pass here, and
+ * the reads that the cache cannot serve.
  *
  * Laws, beside those of `Batcher`:
  * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.

@@ -3,8 +3,8 @@
  * and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the
  * end of its scope:
  *
- * 1. A value stays in the buffer until the write that has it succeeds. So no value is lost, and none is written again after a
- *    success.
+ * 1. A value stays in the buffer until the write that has it succeeds. So no value is lost, and none is written again
+ *    after a success.
  * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
  * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the database had
  *    committed it nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`

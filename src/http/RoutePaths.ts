@@ -55,9 +55,9 @@ const maxShownPath = 100
 
 /**
  * Returns a function that finds a URL's allowed methods and its endpoint. If several endpoints share the path, `method`
- * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints. `suggest`
- * returns a sentence for the 404 of an unknown path: the path that the client probably meant, or that `otherPort` serves
- * this one. It is empty if no path is close.
+ * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
+ * `suggest` returns a sentence for the 404 of an unknown path: the path that the client probably meant, or that
+ * `otherPort` serves this one. It is empty if no path is close.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
