@@ -72,7 +72,9 @@ const commands = {
   "Effect": () => node(contender("effect.ts")),
   "Bun": () => bun,
   "Go": () => go,
-  "Fastify": () => node(contender("fastify.ts"))
+  "Fastify": () => node(contender("fastify.ts")),
+  // Needs `SERVICE` and `KEY`: the service whose responses it repeats.
+  "node:http": () => node(contender("floor.ts"))
 }
 export type Program = keyof typeof commands
 

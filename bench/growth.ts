@@ -90,7 +90,30 @@ const measure = Effect.fnUntraced(function*(
 const formatCount = (count: number): string => count.toLocaleString("en")
 
 const petOperations = ["list", "uniform page", "uniform get", "create"] as const
-const petHeader = ["pets", "processes", "operation", "CPU µs", "database and Redis µs", "buffers", "WAL bytes"]
+const petHeader = [
+  "pets",
+  "processes",
+  "operation",
+  "CPU µs",
+  "database and Redis µs",
+  "buffers",
+  "WAL bytes",
+  "node:http, as many processes, µs"
+]
+
+/** The CPU of as many processes of `node:http`, which repeat responses of the service from memory. */
+const measureFloor = Effect.fnUntraced(function*(data: Data, processes: number, send: Send) {
+  const service = yield* start(data)
+  yield* Effect.promise(() => send([service], 1))
+  const env = { SERVICE: service.address, KEY: data.keys[0] ?? "" }
+  const floor = Effect.map(Contender.start("node:http", env), (started) => ({ ...started, management: 0 }))
+  const started = yield* Effect.replicateEffect(floor, processes)
+  yield* Effect.promise(() => send(started, warmRequests))
+  const cpu = () => started.reduce((sum, each) => sum + Contender.usage(each).cpu, 0)
+  const before = cpu()
+  const { requests } = yield* Effect.promise(() => send(started, measuredRequests))
+  return (cpu() - before) / requests * 1e6
+}, Effect.scoped)
 
 const measurePets = Effect.fnUntraced(function*(data: Data, ids: number, processes: number) {
   const start = yield* measure(data, processes)
@@ -100,15 +123,20 @@ const measurePets = Effect.fnUntraced(function*(data: Data, ids: number, process
       const ports = started.map(({ address }) => Number(new URL(address).port))
       return load({ ports, request, connections, requests: requests * ports.length })
     }
-    return Effect.map(measure(data, processes, send), ({ all, buffers, cpu, serverCpu, wal }) => [
-      formatCount(ids),
-      String(processes) + ("REDIS_URL" in data.env ? ", Redis" : ""),
-      operation,
-      cpu.toFixed(0),
-      serverCpu.toFixed(0),
-      Math.max(0, buffers - start.buffers / all).toFixed(1),
-      operation === "create" ? wal.toFixed(0) : ""
-    ])
+    return Effect.gen(function*() {
+      const { all, buffers, cpu, serverCpu, wal } = yield* measure(data, processes, send)
+      const floor = yield* measureFloor(data, processes, send)
+      return [
+        formatCount(ids),
+        String(processes) + ("REDIS_URL" in data.env ? ", Redis" : ""),
+        operation,
+        cpu.toFixed(0),
+        serverCpu.toFixed(0),
+        Math.max(0, buffers - start.buffers / all).toFixed(1),
+        operation === "create" ? wal.toFixed(0) : "",
+        floor.toFixed(0)
+      ]
+    })
   })
 })
 
