@@ -4,9 +4,9 @@ import { randomUUID } from "node:crypto"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import * as AdminShare from "../database/AdminShare.ts"
+import { makeCountFailure } from "../database/BackgroundFailures.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
-import { makeCountFailure } from "../observability/MetricConstructors.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 
 const TotalsRow = Schema.Struct(Struct.omit(KeyTotals.fields, ["name", "plan"]))

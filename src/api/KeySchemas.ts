@@ -267,6 +267,10 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
+/** Whether other processes may have counts and bans of their own. */
+export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
+  counting !== "shared" && counting !== "single"
+
 /** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
   /** How long the former secrets keep working. */

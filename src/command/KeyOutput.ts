@@ -2,7 +2,7 @@ import { Console, DateTime, Effect, Redacted, Schema, Stream } from "effect"
 import { type AuditEntry, changesOf, serviceOperator } from "../api/Audit.ts"
 import { keyPrefix } from "../api/Brand.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/KeySchemas.ts"
-import { keyStateOf } from "../api/KeySchemas.ts"
+import { isPartial, keyStateOf } from "../api/KeySchemas.ts"
 import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from "../api/Usage.ts"
 
 /** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
@@ -117,10 +117,6 @@ const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["m
 
 const describeFormer = ({ endsAt, hint, lastUsedAt }: FormerSecret): string =>
   `former     ${formatHint(hint)} ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
-
-/** Whether other processes may have counts and bans of their own. */
-export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
-  counting !== "shared" && counting !== "single"
 
 /** Says what rejects requests now: a ban, or the exhausted window that ends last. */
 const describeRejection = ({ ban, usage: { day, minute } }: ApiKeyDetails): string => {

@@ -2,7 +2,7 @@ import { Cause, Console, DateTime, Duration, Effect, Logger, Option, Redacted, R
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import * as Brand from "../api/Brand.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/KeySchemas.ts"
+import { ApiKey, ApiKeyDetails, isPartial, IssuedKey, keyStateOf, ListedKey } from "../api/KeySchemas.ts"
 import { listLimit } from "../api/Paging.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
 import { KeyTotals, UsageHistory } from "../api/Usage.ts"
@@ -149,7 +149,7 @@ const unban = Command.make(
     const text = ban === null
       ? `${id} was not banned.`
       : `Lifted the ban on ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}.`
-    const place = Output.isPartial(counting)
+    const place = isPartial(counting)
       ? " Redis was not used: this applies only to the process that responded."
       : ""
     yield* Console.log(text + place)

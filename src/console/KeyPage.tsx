@@ -2,7 +2,7 @@ import { DateTime, Effect } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import { keyPrefix } from "../api/Brand.ts"
-import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/KeySchemas.ts"
+import { type ApiKeyDetails, isPartial, type IssuedKey, keyStateOf } from "../api/KeySchemas.ts"
 import { AuditTable } from "./AuditLog.tsx"
 import { SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog, KeyDialog } from "./KeyForm.tsx"
@@ -105,8 +105,9 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     )
   }
   const { apiKey, history } = query.value
-  const isPartial = apiKey.counting !== "shared" && apiKey.counting !== "single"
-  const lifted = `The ban was lifted${isPartial ? " only in the process that responded. Others may enforce it" : ""}.`
+  const lifted = `The ban was lifted${
+    isPartial(apiKey.counting) ? " only in the process that responded. Others may enforce it" : ""
+  }.`
   const onClose = (): void => setDialog(undefined)
   const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
     setDialog(next)
@@ -155,7 +156,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         <div class="card windows">
           <Window name="Minute" window={apiKey.usage.minute} />
           <Window name="Day" window={apiKey.usage.day} />
-          {isPartial && <p class="muted">Counted without Redis, by the process that responded</p>}
+          {isPartial(apiKey.counting) && <p class="muted">Counted without Redis, by the process that responded</p>}
         </div>
         <Properties apiKey={apiKey} />
         <UsageChart title="Last hour" unit="a minute" intervals={history.minutes} steps={60} stepMs={60_000} />

@@ -44,7 +44,7 @@ const openAll = (sql: SqlClient.SqlClient, connections: number) =>
 
 const table = `CREATE TABLE written (id int)`
 
-describe.skipIf(!hasServer)("The client of the pool", () => {
+describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () => {
   it.live.each(["a statement", "a transaction", "a nested transaction"])(
     "leaves every session that became read-only: %s succeeds on a new one",
     (kind) =>

@@ -25,7 +25,7 @@ const silentCollector = Effect.gen(function*() {
 const buildWith = (env: Readonly<Record<string, string>>) =>
   Layer.build(Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
-describe("OpenTelemetry", () => {
+describe("OpenTelemetry", { concurrent: true }, () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
     Effect.gen(function*() {
       /** The bodies that the collector received, one a line, by signal. */
