@@ -1,6 +1,6 @@
 /** Describes a table with ascending ids, and how its items are read, written and compared. Imports no SQL. */
 import { type Schema, Struct } from "effect"
-import type { OutageErrors } from "../database/Outage.ts"
+import type { OutageErrors } from "../database/Deadline.ts"
 
 /** How a field is stored. A column without `isOptional` is `NOT NULL`. */
 export interface Column<Value> {

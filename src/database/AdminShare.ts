@@ -1,4 +1,5 @@
 import { Context, Effect, Semaphore } from "effect"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
@@ -24,7 +25,7 @@ export const makeWithin = Effect.map(
 )
 
 /** As `Outage.makeRunner`, for statements of the admin API. The deadline includes the wait for a connection. */
-export const makeDeadline = Effect.fnUntraced(function*<U>(errors: Outage.OutageErrors<U>) {
+export const makeDeadline = Effect.fnUntraced(function*<U>(errors: OutageErrors<U>) {
   const withinShare = yield* makeWithin
   const withinDeadline = yield* Outage.makeRunner(errors)
   return <A, E, R>(statements: Effect.Effect<A, E, R>) => withinDeadline(withinShare(statements))

@@ -10,6 +10,14 @@
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
+/** The failures of statements during an outage, which the application chooses. */
+export interface OutageErrors<U> {
+  /** The database does not respond. */
+  readonly unavailable: U
+  /** The database rejects writes. */
+  readonly readOnly: U
+}
+
 export const callTimeout = Duration.seconds(3)
 
 /** After a pause of this process, overdue timers fire before replies are read, so wait this much longer for replies. */

@@ -10,14 +10,7 @@ import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { describeChain } from "../observability/ErrorChain.ts"
 import * as Deadline from "./Deadline.ts"
-
-/** The failures of statements during an outage, which the application chooses. */
-export interface OutageErrors<U> {
-  /** The database does not respond. */
-  readonly unavailable: U
-  /** The database rejects writes. */
-  readonly readOnly: U
-}
+import type { OutageErrors } from "./Deadline.ts"
 
 /** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"

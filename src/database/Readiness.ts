@@ -1,10 +1,11 @@
 import { Context, Duration, Effect, Exit, FiberHandle, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /** Succeeds if the database responds within a second. Else fails with an error of an outage. */
 export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown, unknown>>()("database/Readiness") {
-  static readonly layer = <U>(errors: Outage.OutageErrors<U>) =>
+  static readonly layer = <U>(errors: OutageErrors<U>) =>
     Layer.effect(
       Readiness,
       Effect.gen(function*() {

@@ -11,12 +11,13 @@
 import { Cause, Context, Effect, type Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Batcher from "./Batcher.ts"
+import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 interface Options<A, B, E, U> {
   readonly name: string
   readonly size: number
-  readonly errors: Outage.OutageErrors<U>
+  readonly errors: OutageErrors<U>
   /**
    * Unless `isShared`, a transaction of the caller reads and writes. It sees what others do not see, and may roll back,
    * so its results must not be cached.

@@ -28,7 +28,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint,
     )
   }))
 
-/** The URL of `GET /v1/pets` on this machine, for the `curl` command that is printed with the first key. */
+/** The URL of a list on this machine, for the `curl` command that is printed with the first key. */
 export const exampleUrl = Effect.map(
   HttpServer.HttpServer,
   (listening) => `${localUrl(listening)}${Brand.basePaths.api}/${Brand.collection}`

@@ -1,8 +1,8 @@
 /** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import type { OutageErrors } from "../database/Deadline.ts"
 import * as Expiry from "../database/Expiry.ts"
-import type { OutageErrors } from "../database/Outage.ts"
 import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyStates from "./KeyStates.ts"
