@@ -1,11 +1,25 @@
 import { assert, it } from "@effect/vitest"
-import { DateTime, Duration, Effect, Fiber, Logger, Option, Redacted, References, Stream } from "effect"
+import {
+  Context,
+  DateTime,
+  Deferred,
+  Duration,
+  Effect,
+  Fiber,
+  Layer,
+  Logger,
+  Option,
+  Redacted,
+  References,
+  Stream
+} from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator, make, memoryStore } from "../../src/api-keys/AuditLog.ts"
+import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
-import { describeOnEach, stores } from "../support/Databases.ts"
+import { databases, describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { untilTrue } from "../support/Process.ts"
 
@@ -156,6 +170,37 @@ describeOnEach(stores, "The audit log", (it, store) => {
       assert.strictEqual((yield* find(other.id)).name, "other")
     }))
 })
+
+describeOnEach(
+  databases.filter(({ name }) => name === "PostgreSQL"),
+  "Unbans by several operators at once",
+  (it) => {
+    it.effect("have one entry: the second waits for the key that the first has locked, and sees its entry", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const layer = Layer.fresh(SqlAuditLog.layer(Duration.days(400)))
+        const { appendUnban, list } = Context.get(yield* Layer.build(layer), AuditLog)
+        yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+          VALUES ('key_a', 'a', 'free', 1, 1, now())`
+        const [locked, ended] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const first = sql.withTransaction(Effect.gen(function*() {
+          yield* sql`SELECT FROM api_keys WHERE id = 'key_a' FOR NO KEY UPDATE`
+          yield* Deferred.succeed(locked, undefined)
+          yield* Deferred.await(ended)
+          yield* appendUnban("key_a", 60_000)
+        }))
+        const fibers = [yield* Effect.forkChild(first)]
+        yield* Deferred.await(locked)
+        fibers.push(yield* Effect.forkChild(appendUnban("key_a", 60_000)))
+        const waiting = sql`SELECT FROM pg_stat_activity
+          WHERE datname = current_database() AND wait_event_type = 'Lock'`
+        yield* untilTrue(Effect.map(waiting, ({ length }) => length === 1), "the second unban waits")
+        yield* Deferred.succeed(ended, undefined)
+        yield* Fiber.joinAll(fibers)
+        assert.lengthOf((yield* list({ limit: 9 })).entries, 1)
+      }))
+  }
+)
 
 it.effect("The banned keys are complete while bans are written to the audit log", () =>
   Effect.gen(function*() {

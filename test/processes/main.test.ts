@@ -32,7 +32,8 @@ describe("The service on the embedded database", () => {
   it.live("issues one key at the first start, and keeps pets and counts after kill -9", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const first = yield* start({ DATA_DIR, ADMIN_TOKEN: "", HOST: "0.0.0.0" })
+      // An empty variable counts as not set, also under a mistyped name.
+      const first = yield* start({ DATA_DIR, ADMIN_TOKEN: "", DATABASE_ULR: "", HOST: "0.0.0.0" })
       const key = yield* firstKey(first)
       const [, curl = ""] = /^ {2}(curl .*)$/m.exec(first.stdout()) ?? []
       const pasted = execFileSync("sh", ["-c", `${curl} -si`], { encoding: "utf8" })
