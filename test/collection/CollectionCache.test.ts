@@ -362,3 +362,12 @@ it("The laws of the cache hold in any order of transactions, lookups, checks, ch
   )
   assert.isFalse(report.failed, fc.defaultReportMessage(report))
 })
+
+it("A page of a filter is not cut short when the cache has too many items before its next match", () => {
+  const maxItems = 4_096
+  const cache = CollectionCache.make<Thing>({ maxItems, isCached: () => true, lifetimeMs, nowMs: () => 0 })
+  const items = Array.from({ length: 2_000 }, (_, index) => ({ id: BigInt(index + 1), version: index === 0 ? 1 : 0 }))
+  cache.beginLookup()(items)
+  assert.lengthOf(cache.page({ limit: 1 }, ({ version }) => version === 0)?.items ?? [], 1)
+  assert.isUndefined(cache.page({ limit: 2 }, ({ version }) => version === 1))
+})

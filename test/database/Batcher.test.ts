@@ -96,6 +96,22 @@ describe("A call", () => {
     }))
 })
 
+it.effect("A pause of the process does not count as waiting: replies that arrived meanwhile are read first", () =>
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    let pauseNanos = 0n
+    const monotonicTimeNanosUnsafe = () => clock.monotonicTimeNanosUnsafe() + pauseNanos
+    const paused = Object.assign(Object.create(clock) as Clock.Clock, { monotonicTimeNanosUnsafe })
+    const { release, start } = yield* Effect.provideService(make(), Clock.Clock, paused)
+    const fibers = yield* start(1)
+    yield* TestClock.adjust("1 second")
+    pauseNanos = 10_000_000_000n
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(ends(fibers), ["waits"])
+    yield* release
+    assert.deepStrictEqual(yield* Fiber.joinAll(fibers), [2])
+  }))
+
 describe("A batch", () => {
   it.effect("has the newest calls first, while at most two batches of three items run", () =>
     Effect.gen(function*() {

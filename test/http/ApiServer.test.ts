@@ -309,6 +309,20 @@ describe("ApiServer", () => {
       }))
   })
 
+  it.effect("allows an origin only if it equals one of CORS_ORIGINS", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      const allowed = (origin: string) =>
+        Effect.map(
+          call("/v1/pets", { headers: { origin } }),
+          ({ headers }) => headers.get("access-control-allow-origin")
+        )
+      assert.strictEqual(yield* allowed(shop), shop)
+      for (const origin of [`${shop}.evil.test`, `${shop}:8443`, shop.toUpperCase(), "null"]) {
+        assert.isNull(yield* allowed(origin), origin)
+      }
+    }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: shop }))))
+
   it.effect("charges no preflight of an allowed origin, and closes the connection after a 429", () =>
     Effect.gen(function*() {
       const { call } = yield* Service

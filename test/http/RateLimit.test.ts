@@ -101,9 +101,20 @@ describe("Rate limits", () => {
       assert.deepStrictEqual(left, ["59", "58", "59", "59"])
     }).pipe(Effect.provide(service(memory, { TRUSTED_PROXIES: "127.0.0.1" }))))
 
-  /** The stores during an outage: verifying any key times out. */
-  const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => Effect.void }
-  const outage = Layer.provideMerge(Layer.succeed(KeyVerifier, verifier), memory)
+  /** The stores with a verifier that fails for any key. */
+  const failing = (verify: () => Effect.Effect<never, ServiceUnavailable>) =>
+    Layer.provideMerge(Layer.succeed(KeyVerifier, { verify, evict: () => Effect.void }), memory)
+  const outage = failing(() => Effect.fail(new ServiceUnavailable()))
+
+  it.effect("charge no address for a 500 before the key is charged", () =>
+    Effect.gen(function*() {
+      const { call, newKey } = yield* Service
+      const key = yield* newKey
+      for (let i = 0; i < 3; i++) {
+        const expected = { status: 500, remaining: "60", scope: "address" }
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), expected)
+      }
+    }).pipe(Effect.provide(service(failing(() => Effect.die("defect"))))))
 
   it.effect("charge no address during an outage of the service, and keep getting 503", () =>
     Effect.gen(function*() {

@@ -186,6 +186,23 @@ it.effect("Without Redis, each charge of a batch counts as one decision of petst
     assert.strictEqual(yield* decisions, 3)
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
+it.effect("The counts are a fallback while one master of several does not respond", () =>
+  Effect.gen(function*() {
+    const client = {
+      ...Limiters.clientOf((caller) =>
+        caller === "key:down" ? Promise.reject(new Error("down")) : Promise.resolve({ now: 0, state: {} })
+      ),
+      serverOf: (caller: Caller) => caller
+    }
+    const limiters = Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient(options)))
+    const limiter = yield* Effect.provideService(Effect.map(limiters, Context.get(RateLimiter)), RedisClient, client)
+    const limits = { perMinute: 1, perDay: 1 }
+    yield* limiter.charge("key:up", limits)
+    assert.strictEqual(yield* limiter.counting, "shared")
+    yield* limiter.charge("key:down", limits)
+    assert.strictEqual(yield* limiter.counting, "fallback")
+  }))
+
 it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its request", () =>
   Effect.gen(function*() {
     const names: Array<string> = []
