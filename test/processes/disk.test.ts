@@ -27,8 +27,8 @@ it.live.each<readonly [title: string, operation: string, reason: string]>([
       const load = yield* Load.run(service.address, key, 8)
       yield* until(() => Load.acknowledged(load.outcomes).length >= 20)
       writeFileSync(DISK_FAULT_FILE, operation)
-      yield* until(() => service.stderr().includes(`"level":"FATAL"`))
       const failedAt = performance.now()
+      yield* until(() => service.stderr().includes(`"level":"FATAL"`))
       // The management port can be closed already.
       const readiness = yield* Effect.exit(send(`${service.management}/readyz`, ""))
       assert.isFalse(Exit.isSuccess(readiness) && readiness.value.status === 200)
