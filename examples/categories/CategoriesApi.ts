@@ -18,7 +18,7 @@ export const NewCategory = Schema.Struct({
   name: Schema.String.annotate({ description: "The category's name.", examples: ["Dogs"] })
     .check(isStorable, Schema.isMaxCodePoints(100, { expected: "a string of at most 100 characters" })),
   slug: Schema.String.annotate({ description: "The name of the category in a URL.", examples: ["dogs"] })
-    .check(Schema.isPattern(/^[a-z0-9-]{1,50}$/, { expected: "1 to 50 letters of a to z, digits and hyphens" }))
+    .check(Schema.isPattern(/^[a-z0-9-]{1,50}$/u, { expected: "1 to 50 letters of a to z, digits and hyphens" }))
 }).annotate({ identifier: "NewCategory" })
 export interface NewCategory extends Schema.Schema.Type<typeof NewCategory> {}
 
@@ -89,7 +89,7 @@ export class CategoriesGroup extends HttpApiGroup.make("categories", { topLevel:
       error: errorsOfOne
     }).pipe(inOrder(...operationSteps)).annotateMerge(describe("Delete a category"))
   )
-  .annotate(OpenApi.Description, "The categories of pets.")
+  .annotate(OpenApi.Description, "The categories.")
 {}
 
 export class ExampleApi extends makeApi(PetsGroup, CategoriesGroup) {}

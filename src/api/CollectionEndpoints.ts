@@ -11,7 +11,7 @@ export const idCursors = makeCursorCodec(String, (text) => {
   return isInt64(id) ? id : undefined
 })
 
-interface PageParts<Item, Query> {
+export interface PageParts<Item, Query> {
   readonly items: ReadonlyArray<Item>
   readonly next?: Query
 }
@@ -36,7 +36,7 @@ export const pageResponse = <Page, Item, Query extends Schema.Codec<unknown, { r
     }
   }))
 
-interface CreatedParts<Item> {
+export interface CreatedParts<Item> {
   readonly item: Item
   /** Whether an earlier request with the same idempotency key created the item. */
   readonly isReplay: boolean

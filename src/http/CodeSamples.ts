@@ -69,13 +69,15 @@ const isObject = Predicate.isObjectKeyword
 const fieldOf = (value: unknown, name: string): unknown => isObject(value) ? Reflect.get(value, name) : undefined
 
 /** Returns the example of a request body with only the fields that its schema requires. */
+/** The required fields of the example, or the whole example if no field is required. */
 const requiredBodyOf = (document: OpenApi.OpenAPISpec, operation: OpenApi.OpenAPISpecOperation): string | undefined => {
   const content = operation.requestBody?.content["application/json"]
   const reference = String(fieldOf(content?.schema, "$ref")).split("/").at(-1) ?? ""
   const required = fieldOf(document.components.schemas[reference], "required")
   const example = fieldOf(fieldOf(fieldOf(content, "examples"), "example"), "value")
-  if (!Array.isArray(required) || !isObject(example)) return undefined
-  return JSON.stringify(Object.fromEntries(required.map(String).map((name) => [name, fieldOf(example, name)])))
+  if (!isObject(example)) return undefined
+  const names = Array.isArray(required) && required.length > 0 ? required.map(String) : Object.keys(example)
+  return JSON.stringify(Object.fromEntries(names.map((name) => [name, fieldOf(example, name)])))
 }
 
 export const samplesOf = (

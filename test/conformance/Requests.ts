@@ -66,7 +66,7 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
     Object.entries<Json>(item).map(([method, { operationId, parameters, requestBody, responses }]) => {
       const bodySchema = requestBody && resolve(requestBody.content["application/json"].schema)
       const properties = Object.entries<Json>(bodySchema?.properties ?? {}).map(([name, schema]) => (
-        { in: "body", name, schema, required: bodySchema.required.includes(name) }
+        { in: "body", name, schema, required: bodySchema.required?.includes(name) ?? false }
       ))
       const all: ReadonlyArray<Json> = [...parameters, ...properties]
       const fields = all.map((field): Json => ({ ...field, schema: resolve(field.schema) }))

@@ -15,7 +15,7 @@ it.live("A copy with renamed pets compiles and passes the suites of the contract
     for (const file of files.trim().split("\n")) cpSync(join(root, file), join(copy, file))
     symlinkSync(join(root, "node_modules"), join(copy, "node_modules"))
     yield* run(copy, "bash", ["-ec", `git init -q; git add -A\n${code}`])
-    assert.match(yield* run(copy, "ls", ["src/orders"]), /^SqlOrderRepository\.ts$/m)
+    assert.match(yield* run(copy, "ls", ["src/orders"]), /^OrderRepository\.ts$/m)
     yield* run(copy, process.execPath, ["node_modules/typescript/bin/tsc"])
     const suites = ["test/api", "test/orders", "test/client", "test/http/Contract.test.ts"]
     yield* run(copy, process.execPath, ["node_modules/vitest/vitest.mjs", "run", ...suites])

@@ -3,11 +3,12 @@ import { Effect, Fiber } from "effect"
 import { execFileSync } from "node:child_process"
 import { randomInt } from "node:crypto"
 import { once } from "node:events"
-import { existsSync, statSync, unlinkSync } from "node:fs"
-import { join } from "node:path"
+import { existsSync, readdirSync, statSync, unlinkSync } from "node:fs"
+import { basename, join } from "node:path"
+import { newestVersion } from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
-import { codeBlocks, readPage } from "../support/Documents.ts"
+import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { firstKey, issue, metricsOf, portOf, send, start, stop, until, untilTrue } from "../support/Process.ts"
@@ -190,20 +191,16 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       }
       const query = Postgres.queryOn(DATABASE_URL)
       const applied = yield* query((sql) => sql`SELECT migration_id AS id FROM petstore_migrations`)
-      assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }, { id: 3 }, { id: 4 }, { id: 5 }, { id: 6 }])
+      assert.deepStrictEqual(applied, Array.from({ length: newestVersion }, (_, index) => ({ id: index + 1 })))
       const logs = services.map(({ stderr }) => stderr()).join("")
       const logged = logs.match(/Migrating the database: \w+/g)?.map((text) => text.split(": ")[1])
-      const names = [
-        "0001_baseline",
-        "0002_keys_enabled",
-        "0003_growth",
-        "0004_usage",
-        "0005_key_limits",
-        "0006_former_hints"
-      ]
+      const names = readdirSync(join(root, "src/database/migrations")).map((file) => basename(file, ".ts")).toSorted()
       assert.deepStrictEqual(logged, names)
-      yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (7, 'later')`)
-      yield* assertNoStart({ DATABASE_URL }, "schema version 7, but this service supports only versions up to 6")
+      yield* query((sql) =>
+        sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (${newestVersion + 1}, 'later')`
+      )
+      const text = `schema version ${newestVersion + 1}, but this service supports only versions up to ${newestVersion}`
+      yield* assertNoStart({ DATABASE_URL }, text)
       // The tables exist, so the first migration fails once it is logged.
       yield* query((sql) => sql`DELETE FROM petstore_migrations`)
       assert.include(yield* assertNoStart({ DATABASE_URL }, "already exists"), "Migrating the database: 0001_baseline")

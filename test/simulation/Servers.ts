@@ -1,13 +1,13 @@
 /** Servers that processes share. Redis runs the service's script. The database has the semantics of its statements. */
 import { PgClient } from "@effect/sql-pg"
-import { Effect } from "effect"
+import { Effect, Struct } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import type { CommandParser } from "redis"
 import { LuaFactory } from "wasmoon"
 import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import type { Pet, PetStatus } from "../../src/api/Pets.ts"
+import { Pet, type PetStatus } from "../../src/api/Pets.ts"
 import type * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, isKey } from "../../src/rate-limit/RateLimiter.ts"
 import { type Command, type Reply, runCommand } from "../../src/rate-limit/RedisScript.ts"
@@ -115,8 +115,7 @@ export const makeDatabase = (world: World, onDisorder: () => void) => {
   /** Returns pets as one row with an array for each field, or no row. */
   const rowsOf = (pets: ReadonlyArray<Pet>) => {
     const all = (field: keyof Pet) => pets.map((pet) => pet[field] ?? null)
-    const row = { id: all("id"), name: all("name"), categoryId: all("categoryId"), status: all("status") }
-    return pets.length === 0 ? [] : [row]
+    return pets.length === 0 ? [] : [Object.fromEntries(Struct.keys(Pet.fields).map((field) => [field, all(field)]))]
   }
 
   /** The rows of a page, and of all pages that a statement asks for. */
