@@ -42,7 +42,7 @@ const apiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
 const services = Layer.mergeAll(apiKeys, rateLimiter, Readiness.layer(databaseErrors)).pipe(
   Layer.provide(StateLookups.layer),
   Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
-  Layer.provide(Layer.succeed(MakeCountFailure, makeCountFailure)),
+  Layer.provideMerge(Layer.succeed(MakeCountFailure, makeCountFailure)),
   // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom),

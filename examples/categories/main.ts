@@ -1,7 +1,8 @@
 /**
  * Shows a service with a second resource, categories, on all that the pets have: keys, limits, errors, idempotency.
  *
- * Run it with `node examples/categories/main.ts`, and the settings of the Petstore.
+ * Run it with `node examples/categories/main.ts`, and the settings of the Petstore. It creates its own table at the
+ * start, also with `MIGRATE=off`, so its role must be able to create tables.
  */
 import { Layer } from "effect"
 import * as SqlCollection from "../../src/collection/SqlCollection.ts"

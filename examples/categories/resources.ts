@@ -1,6 +1,5 @@
 /** The resources of this service: the pets, and the categories. */
-import { Layer } from "effect"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Migrator, SqlClient } from "effect/sql"
 import type { MakeStore } from "../../src/collection/Collection.ts"
@@ -21,7 +20,7 @@ const createCategories = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   sql`CREATE TABLE categories (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY CHECK (id > 0),
     name text NOT NULL CHECK (char_length(name) <= 100),
-    slug text NOT NULL
+    slug text NOT NULL CHECK (char_length(slug) <= 50)
   )`)
 
 /** Migrates the tables of this service, apart from those of the Petstore, whose versions have numbers of their own. */

@@ -108,8 +108,8 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
 }) => {
   const previous = here === undefined ? undefined : pagesBefore.get(here)
   const remember = (): void => {
-    // While the next page loads, the link still leads to it.
-    if (here === undefined || next === undefined || next === here) return
+    // While a page loads, the rows and the link are those of the page before.
+    if (page.isLoading || here === undefined || next === undefined) return
     pagesBefore.set(next, { href: here, rows: (pagesBefore.get(here)?.rows ?? 0) + rows.length })
   }
   return (

@@ -68,8 +68,7 @@ const isObject = Predicate.isObjectKeyword
 
 const fieldOf = (value: unknown, name: string): unknown => isObject(value) ? Reflect.get(value, name) : undefined
 
-/** Returns the example of a request body with only the fields that its schema requires. */
-/** The required fields of the example, or the whole example if no field is required. */
+/** Returns the required fields of the example of a request body, or all fields if none is required. */
 const requiredBodyOf = (document: OpenApi.OpenAPISpec, operation: OpenApi.OpenAPISpecOperation): string | undefined => {
   const content = operation.requestBody?.content["application/json"]
   const reference = String(fieldOf(content?.schema, "$ref")).split("/").at(-1) ?? ""

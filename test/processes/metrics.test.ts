@@ -93,6 +93,16 @@ describe.skipIf(skip)("The metrics of a process", () => {
         assert.sameMembers([...Prometheus.metricsIn(expected.join())], [...Prometheus.described])
       }))
 
+    it.effect("count the failures of the expiry of each table, from zero", () =>
+      Effect.gen(function*() {
+        const text = (yield* Texts).join("\n")
+        const usage = ["key_usage", "key_usage_minutes", "key_usage_totals"]
+        const tables = ["api_key_secrets", "audit_log", "idempotency_keys", "key_limits", "rate_limits", ...usage]
+        for (const table of tables) {
+          assert.include(text, `\npetstore_background_failures_total{task="delete_${table}"} 0\n`)
+        }
+      }))
+
     it.effect("have the names, kinds and labels of docs/monitoring.md", () =>
       Effect.gen(function*() {
         const texts = yield* Texts
