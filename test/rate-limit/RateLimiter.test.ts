@@ -14,7 +14,7 @@ import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.t
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import * as StateLookups from "../../src/rate-limit/StateLookups.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
@@ -228,7 +228,7 @@ it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(
-    Layer.build(Layer.fresh(SavedStates.layer(savedStatesOptions))),
+    Layer.build(Layer.fresh(Layer.provide(SavedStates.layer(savedStatesOptions), StateLookups.layer))),
     Context.get(RateLimiter)
   )
   const limits = { perMinute: 3, perDay: 100 }
