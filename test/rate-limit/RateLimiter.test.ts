@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import { redisMetrics } from "../../src/config/RedisSettings.ts"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
@@ -20,7 +21,7 @@ import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
-const options = { timeout: Duration.millis(250), metricPrefix: "petstore_", logDown: () => Effect.void }
+const options = { timeout: Duration.millis(250), metrics: redisMetrics, logDown: () => Effect.void }
 
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
   const limiters = Layer.build(

@@ -26,6 +26,7 @@ import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as Inserts from "../../src/collection/Inserts.ts"
+import { redisMetrics } from "../../src/config/RedisSettings.ts"
 import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { toServiceUnavailable } from "../../src/http/RateLimit.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
@@ -89,7 +90,7 @@ const simulate = async (seed: number) => {
     const limiters = Layer.fresh(
       RedisRateLimiter.layerWithoutClient({
         timeout: Duration.millis(redisWait),
-        metricPrefix: "petstore_",
+        metrics: redisMetrics,
         logDown: () => Effect.void
       })
     )
