@@ -7,6 +7,7 @@ import { type Cursor, listLimit } from "../api/Paging.ts"
 import type { Collection } from "../collection/Collection.ts"
 import type { Filters } from "../collection/Table.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
+import { PageTurns } from "./PageTurns.ts"
 
 interface PageQuery {
   readonly limit?: number
@@ -21,7 +22,10 @@ export const listPage = <New extends object, Filter extends keyof New, Unavailab
 ) => {
   const list = (after?: bigint) =>
     Effect.map(
-      store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
+      Effect.tap(
+        store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
+        PageTurns.use((turn) => turn)
+      ),
       ({ items, next }) =>
         next === undefined ? { items } : { items, next: { ...query, cursor: idCursors.encode(next) } }
     )
