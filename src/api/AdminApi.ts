@@ -13,6 +13,7 @@ import { adminHeadersOf } from "./ResponseHeaders.ts"
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: {
+    /** The admin token, as a bearer token. */
     adminToken: HttpApiSecurity.bearer
   },
   error: [
