@@ -23,7 +23,9 @@ const missingOf = (request: HttpServerRequest.HttpServerRequest) => {
 
 type Rejection = MissingApiKey | InvalidApiKey | ServiceUnavailable
 
-/** No `Effect.gen` on the hot path (docs/performance.md). */
+/**
+ * Hot path: avoids `Effect.gen` per request, which would take 1.5 to 2 µs with `RateLimit.ts` (docs/performance.md).
+ */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {
