@@ -9,7 +9,7 @@ import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
-/** Requires an admin token (`ADMIN_TOKEN`, or one of `ADMIN_TOKENS`) as the bearer token. Otherwise fails with 401. */
+/** Requires an admin token (`ADMIN_TOKEN`, or one of `ADMIN_TOKENS`) as the bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: {

@@ -74,7 +74,7 @@ export const auditCursors = makeCursorCodec(({ at, id }: AuditPosition) => `${at
 export const AuditQuery = Schema.Struct({
   /** The maximum number of entries. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  /** Where the page starts: from `next` of the previous page. */
+  /** The position at which the page starts: `cursor` in `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor),
   /** Only entries of this API key. */
   key: Schema.optionalKey(KeyId),

@@ -33,8 +33,8 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
 }
 
 /**
- * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. A `code` of
- * none of them, which a newer service may send, decodes to the first class with `unknownCode` set.
+ * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. An
+ * unknown `code`, which a newer service may send, decodes to the first class, with `unknownCode` set.
  */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
@@ -74,7 +74,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Shared by endpoints and middleware, because Effect recognizes duplicate errors only if they are the same object. */
+/** Shared by endpoints and middleware, because Effect recognizes duplicate schemas only if they are the same object. */
 export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [

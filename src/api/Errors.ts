@@ -99,9 +99,9 @@ const declareErrorWithWait = declareErrorWith({
 })
 
 /**
- * 400: the request is invalid (SPEC §7). The service checks, in this order, the head, the syntax of the JSON, the names
- * of query parameters, and the values in the path, headers, query and body. The message names only the faults of the
- * first invalid part.
+ * 400: the request is invalid (SPEC §7). The service checks, in this order, the URL and the headers, the syntax of the
+ * JSON body, the names of query parameters, and the values in the path, headers, query and body. The message names only
+ * the faults of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 /** 401: the request has no API key (SPEC §5.3). */

@@ -80,7 +80,7 @@ export const KeyChange = Schema.Struct({
   name: Schema.optionalKey(name),
   /** The new plan. */
   plan: Schema.optionalKey(Plan),
-  /** `false` makes the service reject the key, until it is `true` again. */
+  /** With `false`, the service rejects the key until another change sets `true`. */
   enabled: Schema.optionalKey(isEnabled)
 }).check(
   // If `plan` or `limits` is absent, the valid limits depend on the stored plan, so `ApiKeys.update` checks them.
@@ -98,7 +98,7 @@ export const ApiKey = Schema.Struct({
   version: Schema.Int,
   /** The name that an operator gave the key. */
   name,
-  /** The last four characters of the secret, or `null` if it was issued before the service stored them. */
+  /** The last four characters of the secret, or `null` if the service did not store them yet when it was made. */
   hint: Schema.NullOr(Schema.String),
   /** The plan. */
   plan: Plan,
@@ -202,7 +202,7 @@ export const KeysQuery = Schema.Struct({
   order: Schema.optionalKey(KeyOrder),
   /** The maximum number of keys. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  /** Where the page starts: from `next` of the previous page. */
+  /** The position at which the page starts: `cursor` in `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor)
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
@@ -240,7 +240,7 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. It works until `endsAt`, if the key is active. */
 export const FormerSecret = Schema.Struct({
-  /** The last four characters of the secret. Absent if the service did not store them yet when it was rotated. */
+  /** The last four characters of the secret. Absent if the service did not store them yet when it was made. */
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,

@@ -19,7 +19,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 
 /**
  * Requires a valid API key as a bearer token. Fails with 401, or with 503 if the lookup of the key fails (SPEC §5). Hot
- * path: does not use Effect's `security` option, which takes 18 % more operations of a get (docs/performance.md).
+ * path: with Effect's `security` option, a get would run 18 % more Effect operations (docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
@@ -78,7 +78,7 @@ const nearMissesIn = ({ query }: HttpApiEndpoint.Top) => {
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: invalidErrors
 }) {
-  /** For any server of the API: fails with 400, and describes the invalid fields in the words of the service. */
+  /** An implementation for any server of the API. Fails with 400 and the same messages as the service. */
   static readonly layer = Layer.succeed(Validation, (httpEffect, { endpoint, group }) => {
     const ignoresUnknown = Context.get(group.annotations, IgnoresUnknownNames)
     const validated = Effect.catchIf(httpEffect, isRequestFault, ({ cause, kind }) => {
@@ -96,7 +96,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
 
 /**
  * Reads the body before `Validation`. Fails with 408 if it arrives too slowly, 413 if it is too large, 415 if it is not
- * declared as uncompressed UTF-8 JSON, 400 if it is malformed, and 417 if the `Expect` header is unknown.
+ * declared as uncompressed UTF-8 JSON, 400 if it is malformed, and 417 if `Expect` has an unknown value.
  */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [

@@ -16,7 +16,7 @@ export const PetStatus = oneOf("available", "pending", "sold").annotate({
 })
 export type PetStatus = typeof PetStatus.Type
 
-// Without a maximum length, which only `NewPet` checks: the database has no longer names, because of its constraint.
+// The name of a stored pet. Its length is not checked here, because `NewPet` and a constraint of the table limit it.
 const name = Schema.String.annotate({
   description: "The pet's name. Contains neither U+0000 nor lone surrogates.",
   examples: ["Rex"]
@@ -25,8 +25,8 @@ const name = Schema.String.annotate({
 /** The body of `createPet` (SPEC §2 NewPet). */
 export const NewPet = Schema.Struct({
   /**
-   * The pet's name: at most 1,000 code points. This bounds the memory of a page of 100 pets. Even with all characters
-   * escaped (12 KB), the name fits in a body of 16 KiB.
+   * The pet's name: at most 1,000 code points. The limit bounds the memory of a page of 100 pets. Even with all
+   * characters escaped (12 KB), the name fits in a body of 16 KiB.
    */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),
   /** Identifier of the category: any 64-bit integer. */
@@ -68,8 +68,8 @@ const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringify(text) : `"${text}"`
 
 /**
- * Hot path: writes the same JSON as the encoder of the schema, which takes 43 % more bytes of a list and 28 % more
- * Effect operations of a get (docs/performance.md).
+ * Hot path: writes the same JSON as the encoder of the schema. With that encoder, a list would allocate 43 % more
+ * bytes, and a get would run 28 % more Effect operations (docs/performance.md).
  */
 const petText = (pet: Pet): string => {
   const text: { readonly [Field in keyof Pet]-?: string } = {
@@ -99,7 +99,7 @@ export const ListQuery = Schema.Struct({
     identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."
   }).pipe(Schema.optionalKey),
-  /** Where the page starts: from `next` of the previous page. */
+  /** The position at which the page starts: `cursor` in `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor.annotate({ examples: [idCursors.encode(0n)] }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}

@@ -10,9 +10,9 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
   limit: Schema.FiniteFromString,
-  /** The requests that remain of the limit. */
+  /** The remaining requests of the window. */
   remaining: Schema.FiniteFromString,
-  /** When the window ends, and all requests of the limit remain again. */
+  /** When the window ends. Then all requests of the limit remain again. */
   resetAt: EpochSeconds
 }).pipe(
   Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })

@@ -36,7 +36,7 @@ export type UsageCounts = Readonly<Record<UsageKind, number>>
 
 export const topUsageLimit = 10
 
-/** Which keys `topUsage` lists. */
+/** The query of `topUsage`. */
 export const TopUsageQuery = Schema.Struct({
   /** The current hour, or the current day of UTC. The default is `hour`. */
   window: oneOf("hour", "day").annotate({
@@ -55,9 +55,9 @@ export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> 
 export const KeyTotals = Schema.Struct({
   /** The id of the key. */
   keyId: KeyId,
-  /** Its name now. */
+  /** The current name of the key. */
   name: Schema.NullOr(Schema.String),
-  /** Its plan now. */
+  /** The current plan of the key. */
   plan: Schema.NullOr(Plan),
   ...counts
 }).annotate({ identifier: "KeyTotals" })

@@ -100,7 +100,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       const headers = options.idempotencyKey === undefined ? {} : { "idempotency-key": options.idempotencyKey }
       return call("issue", api.issueKey({ payload: omitUndefined(key), headers }), options)
     },
-    /** Gets one page of keys: oldest first, unless the query has `order` or, for the order of names, `search`. */
+    /** Gets one page of keys, by default oldest first. With `search`, the keys are in the order of their names. */
     list,
     /**
      * Streams all matching keys, and requests each page only when the stream needs it.

@@ -138,7 +138,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Makes the error of a call. Without a `response`, its request could not be encoded, else its response not decoded. */
+/** Makes the error of a call whose request could not be encoded (no `response`), or whose `response` not decoded. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

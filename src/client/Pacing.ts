@@ -11,8 +11,8 @@ import type { ClientMetrics } from "./ClientMetrics.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * A call cannot wait if the pause after a 429 ends after the call's deadline. For this time, such a call fails at once.
- * Later in the pause it is sent, because an operator may have lifted the ban.
+ * For this time after a 429, a call that cannot wait until the pause ends fails at once. Later in the pause, such a
+ * call is sent, because an operator may have lifted the ban.
  */
 const maxProbeDelayMs = 60_000
 

@@ -86,7 +86,8 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Each attempt runs the `preprocess` of `client`, which may sign requests. `HttpClient.transform` would run it once.
+  // Each attempt runs the `preprocess` of `client`, which may sign requests. `HttpClient.transform` would run it only
+  // once per call.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed

@@ -8,14 +8,14 @@ import * as Documents from "./Documents.ts"
 import * as PortServer from "./PortServer.ts"
 import * as RequestLifecycle from "./RequestLifecycle.ts"
 
-/** Serves `api` and its documents on the API port. `routes`, from `HttpApiBuilder.layer`, require `Stores`. */
+/** Serves `api` and its documents on the API port. `routes` come from `HttpApiBuilder.layer`, and require `Stores`. */
 export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint, Stores>(
   api: HttpApi.HttpApi<Id, Groups>,
   routes: Layer.Layer<never, never, Stores | ApiRoutes.RouteServices>
 ) =>
   Layer.unwrap(Effect.gen(function*() {
     const stores = yield* Effect.context<Stores>()
-    // As `Layer.provide`, whose type cannot show for a generic `Stores` that the result no longer requires the stores.
+    // Not `Layer.provide`: for a generic `Stores`, its type cannot show that the result no longer requires the stores.
     const ownRoutes = Layer.effectDiscard(Effect.updateContext(
       Layer.build(routes),
       (context: Context.Context<ApiRoutes.RouteServices | Scope.Scope>) => Context.merge(stores, context)

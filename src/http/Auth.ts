@@ -24,7 +24,8 @@ const missingOf = (request: HttpServerRequest.HttpServerRequest) => {
 type Rejection = MissingApiKey | InvalidApiKey | ServiceUnavailable
 
 /**
- * Hot path: avoids `Effect.gen` per request, which would take 1.5 to 2 µs with `RateLimit.ts` (docs/performance.md).
+ * Hot path: in this middleware and that of `RateLimit.ts`, `Effect.gen` would cost 1.5 to 2 µs per request
+ * (docs/performance.md).
  */
 export const layer = Layer.effect(
   Auth,

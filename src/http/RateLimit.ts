@@ -37,7 +37,10 @@ const countDecision = (decision: Decision, plan: Plan | "none", context: Context
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
-/** Hot path: avoids `Effect.gen` per request, which would take 1.5 to 2 µs with `Auth.ts` (docs/performance.md). */
+/**
+ * Hot path: in this middleware and that of `Auth.ts`, `Effect.gen` would cost 1.5 to 2 µs per request
+ * (docs/performance.md).
+ */
 export const layer = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
@@ -78,7 +81,7 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
 /**
  * Counts a request against the client's address, to limit the guessing of API keys. Replaces the response with a 429 if
  * the address is over its limit. Call this only if the request counted against no API key. A request does not count if
- * it `isFree`, or if it gets a server error other than 505: the client chose the HTTP version.
+ * `isFree` is true, or if the response is a server error. Only a 505 counts, because the client chose the HTTP version.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],

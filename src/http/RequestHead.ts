@@ -44,7 +44,7 @@ const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
 
 const unexpandedVariable = /^(?:\$(?:env:)?\{?|%|\{\{)\s*(\w{1,64})\s*(?:\}|%|\}\})?$/i
 
-/** Describes a common mistake in sending a credential, so that the operator of the client looks for no typo in it. */
+/** Describes a common mistake in sending a credential, so that the developer of the client looks for no typo in it. */
 export const confusionOf = (credential: string, noun: string): string | undefined => {
   if (quoted.test(credential)) return `The ${noun} is in quotation marks. Send it without them.`
   if (/^bearer\s/i.test(credential)) return "The Authorization header has Bearer twice. Send it once."

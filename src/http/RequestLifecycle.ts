@@ -40,7 +40,8 @@ export class GracefulShutdown
 
 /**
  * Returns a copy of `response` with `headers` instead of its own. The caller must not change `headers` afterwards. Hot
- * path: `HttpServerResponse.setHeaders` copies the headers twice, for 8 % more bytes of a get (docs/performance.md).
+ * path: `HttpServerResponse.setHeaders` copies the headers twice, so that a get allocates 8 % more bytes
+ * (docs/performance.md).
  */
 export const withHeaders = (response: Response, headers: Record<string, string>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, {

@@ -37,7 +37,10 @@ export class TestService extends Context.Service<TestService, {
   readonly revokeKey: Effect.Effect<void>
   /** Until `recover` runs, calls of the stores of pets and other resources fail: they get 503 `service_unavailable`. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Makes the next request fail with `error`, or with a transport error if `error` has no status, as `Unreachable`. */
+  /**
+   * Makes the next request fail with `error`, or with a transport error if `error` has no status, such as
+   * `Unreachable`. Each call affects one more request.
+   */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Until `recover` runs, delays requests by `delay`. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
