@@ -1,6 +1,6 @@
 /**
  * Builds the parts that all collections declare alike: cursors, the responses of a list and a create, and the request
- * headers of a create. A collection is a resource like pets, which clients list and create.
+ * headers of a create. A collection is a resource that clients list and create.
  */
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
@@ -24,7 +24,7 @@ export const pageResponse = <Page, Item, Query extends Schema.Codec<unknown, { r
   page: Schema.Schema<Page>,
   { body, decode, encode, path, query }: {
     readonly body: Schema.Codec<ReadonlyArray<Item>, string>
-    /** The path of the list, such as `/v1/pets`, for the `Link` header. */
+    /** The path of the list, for the `Link` header. */
     readonly path: string
     readonly query: Query
     readonly decode: (parts: PageParts<Item, Query["Type"]>) => Page
@@ -53,9 +53,9 @@ export const createdResponse = <Created, Item extends { readonly id: bigint }>(
   created: Schema.Schema<Created>,
   { body, decode, encode, noun, path }: {
     readonly body: Schema.Codec<Item, string>
-    /** The word for an item in descriptions, such as `pet`. */
+    /** The word for an item in descriptions, in lower case. */
     readonly noun: string
-    /** The path of the list, such as `/v1/pets`. `Location` adds the id. */
+    /** The path of the list. `Location` is this path with the id of the item. */
     readonly path: string
     readonly decode: (parts: CreatedParts<Item>) => Created
     readonly encode: (created: Created) => CreatedParts<Item>

@@ -98,7 +98,7 @@ export const ApiKey = Schema.Struct({
   version: Schema.Int,
   /** The name that an operator gave the key. */
   name,
-  /** The last four characters of the secret, or `null` if the service did not store them yet when it was made. */
+  /** The last four characters of the secret. `null` for secrets from before the service stored these characters. */
   hint: Schema.NullOr(Schema.String),
   /** The plan. */
   plan: Plan,
@@ -240,7 +240,7 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. It works until `endsAt`, if the key is active. */
 export const FormerSecret = Schema.Struct({
-  /** The last four characters of the secret. Absent if the service did not store them yet when it was made. */
+  /** The last four characters of the secret. Absent for secrets from before the service stored these characters. */
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,

@@ -27,7 +27,7 @@ export const documented = <A>(
 /** Rejects texts with U+0000, which PostgreSQL cannot store, or with lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 or lone surrogates",
-  // The pattern does not exclude lone surrogates: tools that run it without the flag `u` would also reject emoji.
+  // The pattern does not exclude lone surrogates: without the flag `u`, such a pattern would also reject emoji.
   toJsonSchema: () => ({ pattern: "^[^\\x00]*$" })
 })
 

@@ -24,7 +24,10 @@ export type IssueKeyError = ErrorOf<"issueKey">
 /** The errors of `get`, `usage` and `unban`. */
 export type GetKeyError = ErrorOf<"showKey">
 
-/** The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`. Those of a body occur only in the first two. */
+/**
+ * The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`. Those of a body occur only in `update` and
+ * `rotate`.
+ */
 export type ChangeKeyError = ErrorOf<"updateKey">
 
 /** The key that a secret belongs to. */

@@ -28,7 +28,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint,
     )
   }))
 
-/** The URL of the list of pets on this machine, for the `curl` command that is printed with the first API key. */
+/** The URL of a list on this machine, for the `curl` command that the service prints with the first API key. */
 export const exampleUrl = Effect.map(
   HttpServer.HttpServer,
   (listening) => `${localUrl(listening)}${Brand.basePaths.api}/${Brand.collection}`

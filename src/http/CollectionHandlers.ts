@@ -1,4 +1,6 @@
-/** The common parts of the handlers of collections, such as pets: pages with cursors, creates, and 404s. */
+/**
+ * The common parts of the handlers of collections (resources that clients list and create): pages, creates and 404s.
+ */
 import { Context, Effect, Layer, Option, References, Scope, Tracer } from "effect"
 import { idCursors } from "../api/CollectionEndpoints.ts"
 import { NotFound } from "../api/Errors.ts"

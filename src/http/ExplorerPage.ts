@@ -79,7 +79,7 @@ const methods = ["get", "post", "patch", "delete"] as const
 
 const completeParameter = (parameter: OpenApi.OpenAPISpecParameter) => {
   const { examples, ...rest }: OpenApi.OpenAPISpecParameter & { readonly examples?: unknown } = parameter
-  // The explorer shows `examples` as `[object Object]`, but a single `example` well.
+  // Pass the value as `example`, because the explorer shows `examples` as `[object Object]`.
   const example: unknown = Predicate.hasProperty(examples, "example") ? examples.example : undefined
   return { ...rest, ...Predicate.hasProperty(example, "value") && { example: example.value } }
 }

@@ -118,7 +118,7 @@ export const layer = (hooks: PortHooks) =>
     { global: true }
   )
 
-/** Names a span like OpenTelemetry: the method and the route, or only the method without a route. */
+/** Names a span as OpenTelemetry's conventions say: the method and the route, or only the method without a route. */
 export const spanNameOf = ({ routesAt }: PortHooks) =>
 (
   { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">

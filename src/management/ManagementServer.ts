@@ -21,7 +21,6 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = [...HealthReports.paths, "/admin/openapi.json", ...ConsoleFiles.paths]
 
-/** The address at which the management port listens. */
 class ManagementAddress extends Context.Service<ManagementAddress, HttpServer.HttpServer["Service"]["address"]>()(
   "petstore/management/ManagementAddress"
 ) {}
