@@ -107,7 +107,7 @@ const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
 
 const variables = Object.keys(process.env).filter((name) => process.env[name] !== "")
 
-/** Runs the service, with `apiServer` as its API port, until a signal ends the process. */
+/** Runs the service, with `apiServer` as its API port, until a signal or a failure ends it. */
 export const runService = (apiServer: ApiServerLayer): void =>
   launch(apiServer).pipe(
     Effect.onInterrupt(() => Effect.logInfo("Stopped")),

@@ -144,7 +144,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/
 
   /**
    * A client that sends requests with the `HttpClient` of the context, which must not follow redirects. Effect's
-   * `HttpClient`s for `fetch` and Node do not follow those of this client.
+   * `FetchHttpClient`, and its clients for Node, follow none for this client.
    */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))

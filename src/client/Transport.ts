@@ -86,8 +86,8 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Each attempt runs the `preprocess` of `client`, which may sign requests. `HttpClient.transform` would run it only
-  // once per call.
+  // Not `HttpClient.transform`, which would run the `preprocess` of `client` once per call. `client.execute` runs it
+  // for each attempt, because `preprocess` may sign requests.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
