@@ -18,6 +18,10 @@ import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import * as Outage from "./Outage.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
+/** The age of the session, in milliseconds of its server's clock, which can differ from that of this process. */
+const ageOfSession =
+  `SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age FROM pg_stat_activity WHERE pid = pg_backend_pid()`
+
 /** A pooler reuses a session after its client has left, and may run this statement in another session. */
 const endReadOnlySession =
   `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
@@ -93,62 +97,66 @@ class Lent implements SqlConnection.Connection {
   }
 }
 
-type OnSession = (base: PgConnection.PgConnection) => void
+/** Called with the time, in milliseconds of `performance.now()`, at which a session was opened that is read-only. */
+type OnReadOnly = (openedAt: number) => void
 
 type Options = Parameters<typeof PgClient.layer>[0]
 
 const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, sent: PoolSockets.Statements) {
   const maxReadOnlySessions = options.maxConnections ?? 10
   const pool = yield* PgPool.make(options)
-  const firstLentAt = new WeakMap<PgConnection.PgConnection, number>()
 
-  const lend = (base: PgConnection.PgConnection, connection = base) => {
-    if (!firstLentAt.has(base)) firstLentAt.set(base, performance.now())
-    return new Lent(connection, sent)
+  const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
+    const reported = Effect.map(
+      lent.executeUnprepared(ageOfSession, [], undefined),
+      ([session]) => onReadOnly(performance.now() - Number(session?.age))
+    )
+    const ended = isPooled ? lent.executeUnprepared(endReadOnlySession, [], undefined) : Effect.void
+    return Effect.ignore(Effect.andThen(reported, ended))
   }
-  const takeBack = (base: PgConnection.PgConnection, lent: Lent) => {
+  const takeBack = (base: PgConnection.PgConnection, lent: Lent, onReadOnly: OnReadOnly) => {
     if (!lent.isReadOnly && !lent.isLost) return Effect.void
-    const isEnding = lent.isReadOnly && isPooled
-    const end = isEnding ? Effect.ignore(lent.executeUnprepared(endReadOnlySession, [], undefined)) : Effect.void
-    return Effect.andThen(end, pool.invalidate(base))
+    const left = lent.isReadOnly ? leaveReadOnly(lent, onReadOnly) : Effect.void
+    return Effect.andThen(left, pool.invalidate(base))
   }
 
   const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
   /** Runs `attempt` again while sessions reject it that are older than the first rejection. */
-  const leavingReadOnly = <A, E, R>(attempt: (onSession: OnSession) => Effect.Effect<A, E, R>) =>
+  const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      let lentAt = 0
-      const once = onceSettled(attempt((base) => void (lentAt = firstLentAt.get(base) ?? 0)))
-      return Effect.catchIf(once, Outage.isReadOnly, () => {
-        const rejectedAt = performance.now()
-        return Effect.retry(once, {
-          while: (error) => Outage.isReadOnly(error) && lentAt < rejectedAt,
+      // Both stay so if a session is lost before it tells its age.
+      let rejectedAt = 0
+      let openedAt = Infinity
+      const once = onceSettled(attempt((at) => {
+        openedAt = at
+        if (rejectedAt === 0) rejectedAt = performance.now()
+      }))
+      return Effect.catchIf(once, Outage.isReadOnly, () =>
+        Effect.retry(once, {
+          while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
           times: maxReadOnlySessions
-        })
-      })
+        }))
     })
 
   const borrower: SqlConnection.Borrower = (f) =>
-    leavingReadOnly((onSession) =>
+    leavingReadOnly((onReadOnly) =>
       pool.use((base) => {
-        const lent = lend(base)
-        onSession(base)
-        return Effect.onExit(f(lent), () => takeBack(base, lent))
+        const lent = new Lent(base, sent)
+        return Effect.onExit(f(lent), () => takeBack(base, lent, onReadOnly))
       })
     )
-  const onReserved = Context.Reference<OnSession>("petstore/PoolClient/onReserved", {
+  const OnReserved = Context.Reference<OnReadOnly>("petstore/PoolClient/OnReserved", {
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {
     const base = yield* onceSettled(pool.get)
     const reserved = yield* base.pin
-    const lent = lend(base, reserved)
-    const onSession = yield* onReserved
-    onSession(base)
+    const lent = new Lent(reserved, sent)
+    const onReadOnly = yield* OnReserved
     // Runs after ROLLBACK, and before the connection goes back to the pool.
-    yield* Effect.addFinalizer(() => takeBack(base, lent))
+    yield* Effect.addFinalizer(() => takeBack(base, lent, onReadOnly))
     return lent
   })
 
@@ -174,7 +182,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
       Effect.flatMap(Effect.serviceOption(client.transactionService), (outer) =>
         Option.isSome(outer)
           ? withTransaction(statements)
-          : leavingReadOnly((onSession) => Effect.provideService(withTransaction(statements), onReserved, onSession)))
+          : leavingReadOnly((onReadOnly) => Effect.provideService(withTransaction(statements), OnReserved, onReadOnly)))
   })
 })
 
