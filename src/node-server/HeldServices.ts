@@ -1,8 +1,8 @@
 /**
  * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
- * they were built with, so requests need no copies of those. Copies would take 16 to 26 % more bytes of a request
- * (`npm run bench:counters`). Everything else in the context reaches requests, such as a `Context.Reference` that a
- * user of the layers sets.
+ * they were built with, so requests need no copies of those. Such copies would take 16 to 26 % more bytes a request
+ * (docs/performance.md). Everything else in the context reaches requests, such as a `Context.Reference` that a user of
+ * the layers sets.
  */
 import { Context, Effect, Layer } from "effect"
 

@@ -19,7 +19,7 @@ export interface Address {
   readonly names: { readonly host: string; readonly port: string }
 }
 
-/** The bounds of what a connection can hold. Times are in milliseconds. */
+/** The bounds of a server, and of what each of its connections can hold. Times are in milliseconds. */
 export interface Limits {
   readonly headBytes: number
   readonly headerFields: number
@@ -63,7 +63,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ limits, unread }: Options) 
     requestTimeout: limits.arrivalMs,
     connectionsCheckingInterval: 1_000,
     keepAliveTimeout: limits.keepAliveMs,
-    // Disable Node's check of `Host`, because its 400 would have no body of the service. The routes check `Host`.
+    // Disable Node's check of `Host`, because the 400 that Node sends has no Error body. The routes check `Host`.
     requireHostHeader: false
   })
   // Node silently drops headers over this maximum. One extra lets the routes see the excess.
@@ -82,7 +82,8 @@ const limitConnections = (server: OrderedServer, { limits, networkOf }: Options)
     return open
   }
   server.on("connection", (socket) => {
-    // A connection that the client has already reset has no address, so no limit per address could apply.
+    // The client has already reset a connection without an address. Destroy it, because no limit per network could
+    // apply.
     if (socket.remoteAddress === undefined) socket.destroy()
     const network = networkOf(socket.remoteAddress ?? "")
     if (network === undefined) return
@@ -107,7 +108,7 @@ const cannotListen = ({ host, names, port }: Address, cause: unknown): CannotLis
   return new CannotListen({ message, cause })
 }
 
-/** Builds the routes, then handles each request with them. */
+/** An effect that builds the routes, and returns the effect that handles each request. */
 export type HttpEffect<E, R> = Effect.Effect<
   Effect.Effect<
     HttpServerResponse.HttpServerResponse,
