@@ -46,7 +46,7 @@ export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
   recordedMinute: number
-  /** Whether a request used this entry, so that it is read again before its lease ends. */
+  /** Whether a request used this entry early enough for a refresh before its lease ends. */
   isUsed: boolean
 }
 

@@ -62,14 +62,15 @@ const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
 }
 
 /**
- * Whether a key's name begins with `prefix`, in upper or lower case. The condition is a range, because the planner
- * cannot use an index for a `LIKE` whose pattern is a parameter. `chr(1114111)` is the highest character of Unicode.
+ * Whether a key's name begins with `prefix`, in upper or lower case. The condition is a range: with a parameter as the
+ * pattern of `LIKE`, the generic plan of a prepared statement cannot use an index. `chr(1114111)` is the highest
+ * character of Unicode.
  */
 const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
   sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text)
     AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
 
-/** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
+/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows it needs. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
   const { expiresBefore, ids, limit, plan, search, state, until } = selection
   const order = orderOf(sql, selection)
@@ -230,8 +231,8 @@ const makeStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
-    // Sort the rows and update one table per statement. Processes then usually lock rows in the same order, which
-    // prevents most deadlocks.
+    // Sort the rows, and update one table per statement. Concurrent processes then usually lock rows in the same order,
+    // which prevents most deadlocks.
     recordUses: Effect.fnUntraced(function*(uses) {
       const sorted = Array.from(uses, ([hash, { at, keyId }]) => ({ keyId, hash, at: new Date(at) }))
         .toSorted((a, b) => a.keyId + a.hash < b.keyId + b.hash ? -1 : 1)

@@ -25,7 +25,7 @@ interface CreatedRow {
 export const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
   table: Table<New, Filter, Reused, Unavailable>
 ) {
-  /** The batcher merges calls that pass the same object, so each call must pass a new one. */
+  /** The batcher merges calls that pass the same object, so each call must pass a new object. */
   interface Create {
     readonly item: New
     readonly claim: (Idempotency & { readonly hash: string }) | undefined

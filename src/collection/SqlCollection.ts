@@ -23,7 +23,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   table: Table<New, Filter, Reused, Unavailable>,
   cacheSeconds: number
 ) {
-  /** The batcher merges calls that pass the same object, so each call must pass a new one. */
+  /** The batcher merges calls that pass the same object, so each call must pass a new object. */
   interface Change {
     readonly id: bigint
     readonly replace: (item: Item<New>) => New | undefined
@@ -63,8 +63,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   })
 
   /**
-   * Returns the SQL of the filters. Values are literals instead of parameters, because PostgreSQL uses a partial index
-   * only for a literal.
+   * Returns the SQL of the filters. Values are literals: with a parameter, the generic plan of a prepared statement
+   * cannot use a partial index.
    */
   const conditionOf = (filters: Filters<New, Filter>): string =>
     table.filters.map((field) => {

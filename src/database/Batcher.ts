@@ -37,7 +37,7 @@ interface Options<A, B, E, U> {
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
-  /** The failure of a call that has taken `timeout`. */
+  /** The failure of a call that has taken `timeout`, or that is not done when the scope closes. */
   readonly late: U
   /**
    * Whether one item can have caused this failure, so that a batch of several items runs again in halves. By default,

@@ -199,7 +199,7 @@ const checkInterval = Duration.seconds(5)
  */
 const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
-    // Behind a pooler, a session belongs to no connection.
+    // Behind a pooler, a connection has no session of its own, so its session cannot be watched.
     if (target.isPooled) return yield* statements
     const sql = yield* SqlClient.SqlClient
     const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`
@@ -235,7 +235,7 @@ const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   return isParameter ? new PoolerInFront({ names }) : new DatabaseUnusable({ names, cause: error })
 }
 
-/** Runs `statements` on a connection of its own, and retries while the database may recover. */
+/** Runs `statements` on a connection of their own. Retries for 30 seconds while the database may recover. */
 const atStart = <E extends StartFailure>(
   target: Server,
   names: Names,

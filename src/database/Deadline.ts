@@ -14,9 +14,9 @@ import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
 /** The failures of statements during an outage, which the application chooses. */
 export interface OutageErrors<U> {
-  /** The database does not respond. */
+  /** The failure while the database does not respond. */
   readonly unavailable: U
-  /** The database rejects writes. */
+  /** The failure while the database rejects writes. */
   readonly readOnly: U
 }
 
@@ -33,7 +33,7 @@ const CurrentEnd = Context.Reference<bigint | undefined>("petstore/database/Dead
   defaultValue: () => undefined
 })
 
-/** Runs an effect whose calls all end `callTimeout` after its start. */
+/** Runs an effect. All calls within it end at most `callTimeout` after its start. */
 export const shared = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.clockWith((clock) =>
     Effect.provideService(effect, CurrentEnd, clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(callTimeout))

@@ -115,7 +115,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#body = body
     this.#reader = undefined
     this.#bytes = empty
-    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    // Let Node first parse the remaining bytes of the current read: they can change whether the connection stays open.
     if (reader !== undefined) process.nextTick(() => this.#guard(reader, body))
   }
 

@@ -102,7 +102,7 @@ export class Connection implements RequestHost, ResponseHost {
     this.#start = undefined
     if (start === undefined) return
     this.endsAt = performance.now() + this.limits.requestMs
-    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    // Let Node first parse the remaining bytes of the current read: they can change whether the connection stays open.
     process.nextTick(start)
   }
 

@@ -11,7 +11,9 @@ const HeldServices = Context.Reference<ReadonlySet<string>>("petstore/node-serve
   defaultValue: () => new Set()
 })
 
-/** As `Layer.provide`. Requests get no copy of the services, and no Reference that is among them. */
+/**
+ * Provides services as `Layer.provide` does. Requests get no copies of these services, nor of a Reference among them.
+ */
 export const provide = <ROut, E2, RIn>(services: Layer.Layer<ROut, E2, RIn>) => {
   const held = Layer.flatMap(services, (built) =>
     Layer.effectContext(

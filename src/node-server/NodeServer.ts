@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals. With them, a service bounds
- * memory across connections, and responds to requests that Node rejects before Effect's server sees them.
+ * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals (README.md). They let a service
+ * bound the memory of its connections, and respond to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Cause, type Context, Data, type Duration, Effect, FiberSet, Layer, type Scope } from "effect"
@@ -46,7 +46,9 @@ export interface Options {
   readonly networkOf: (peer: string) => string | undefined
   /** Makes the response to a request that never reaches the routes. */
   readonly reject: ParserRejections.Reject
-  /** Keeps the services and references that requests use: Effect copies the server's context for every request. */
+  /**
+   * Returns the part of the server's context that requests use, because Effect copies this context for every request.
+   */
   readonly contextOf: (context: Context.Context<Scope.Scope>) => Context.Context<Scope.Scope>
   /** How long requests in flight may take once the server closes. Then they are interrupted. */
   readonly maxClose: Duration.Duration

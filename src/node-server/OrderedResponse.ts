@@ -26,7 +26,7 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   #reasonsToClose = 0
   #shouldKeepAlive = true
 
-  /** Closes the connection after this response, unless `unmakeLast` takes the reason back. */
+  /** Adds a reason to close the connection after this response. `unmakeLast` takes one reason back. */
   makeLast(): void {
     if (this.#reasonsToClose++ === 0) this.#shouldKeepAlive = this.shouldKeepAlive
     this.shouldKeepAlive = false

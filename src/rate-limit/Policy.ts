@@ -14,13 +14,13 @@ export interface Limits {
   readonly perDay: number
 }
 
-/** The state of a limit. `resetAt` is in epoch milliseconds. */
+/** A window of a caller, and what is left of its limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
   /** The name of the window. */
   readonly name: "minute" | "day"
   /** Requests per window. */
   readonly limit: number
-  /** The length of the window. */
+  /** The length of the window, in seconds. */
   readonly seconds: number
   /** The requests that remain in the window. */
   readonly remaining: number

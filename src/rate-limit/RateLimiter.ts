@@ -27,7 +27,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Returns what `charge` would decide, without counting. */
   peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
-  /** Lifts the ban of a caller. During an outage of Redis, lifts it in this process only. */
+  /** Lifts the ban of a caller: for all processes while they count in Redis, otherwise for this process only. */
   unban(caller: Caller): Effect.Effect<void, Unavailable>
   /** Where requests are counted now. */
   readonly counting: Effect.Effect<Counting>

@@ -29,8 +29,8 @@ interface Call {
 }
 
 /**
- * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep their order
- * and must not be interrupted: Redis may already have counted the requests.
+ * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
+ * its calls and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly caller: Caller
