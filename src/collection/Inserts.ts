@@ -37,7 +37,10 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
   const values = ["id", ...columns.map(({ field, type }) => `("item"->>'${field}')::${type}`)].join()
   const insertFrom = sql.literal(`INSERT INTO "${table.name}" (${names}) OVERRIDING SYSTEM VALUE SELECT ${values} FROM`)
   const sequence = sql.literal(`(SELECT pg_get_serial_sequence('"${table.name}"', 'id')::regclass)`)
-  /** The column of the created item's id, for all tables. It is named after the first of them, `pets`. */
+  /**
+   * The column of the created item's id, for all tables. It has the name of the first resource, from when there was
+   * only one.
+   */
   const createdId = sql.literal("pet_id")
 
   const encode = ({ claim, item }: Create): Schema.Json =>

@@ -88,7 +88,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const findPage = yield* StatementBatcher.read({
     name: `${table.name}.list`,
     errors: table.errors,
-    // Bounds memory: 8 pages of 101 of the largest pets (4,000 bytes) are 3.2 MB. Two batches run at once.
+    // Bounds memory: 8 pages of 101 items of 4,000 bytes, the largest of this service, are 3.2 MB. Two batches run at
+    // once.
     size: 8,
     // A page key is a text of three lines (size, condition and `after`), so that the batcher merges requests for the
     // same page.
