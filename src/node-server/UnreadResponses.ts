@@ -15,7 +15,7 @@ export class UnreadResponses {
     this.#maxBytes = maxBytes
   }
 
-  /** `closeConnection` closes the connection of `response`. */
+  /** Counts `bytes` for `response`. `closeConnection` must close the connection of `response`. */
   add(response: ServerResponse, bytes: number, closeConnection: () => void): void {
     const release = () => {
       if (this.#open.delete(response)) this.#bytes -= bytes
