@@ -22,8 +22,9 @@ import * as PoolSockets from "./PoolSockets.ts"
  * Selects the age of the session, in milliseconds. Only the server's clock measures it, because this process's clock
  * can differ.
  */
-const ageOfSession =
-  `SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age FROM pg_stat_activity WHERE pid = pg_backend_pid()`
+const ageOfSession = `
+  SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age
+  FROM pg_stat_activity WHERE pid = pg_backend_pid()`
 
 /**
  * Ends a read-only session at a pooler, which would lend it to its next client. The pooler can run this statement in
