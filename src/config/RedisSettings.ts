@@ -37,7 +37,7 @@ export const redisMetrics = {
   localDecisions: counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
 }
 
-/** For `rate-limit/RedisRateLimiter.ts`. */
+/** The options of `rate-limit/RedisRateLimiter.ts`, from settings. */
 export const redisOptions = Config.all({
   url: redisSettings.redisUrl.config,
   timeoutMs: redisSettings.redisTimeoutMs.config

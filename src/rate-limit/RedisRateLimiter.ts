@@ -1,12 +1,12 @@
 /**
  * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
- * the last counts that Redis returned. These local counts are never merged into Redis.
+ * the last counts that Redis returned. These local counts are never merged into Redis. Laws:
  *
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
- * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
+ * - Each charge is in one command at most, also if its caller was interrupted. So Redis never counts a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
- * - Counts in memory go on from the reply to the newest command, also if the reply to an older one comes later.
- * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
+ * - Counts in memory continue from the reply to the newest command, also if the reply to an older one comes later.
+ * - If deciding a batch or resuming a call throws, other batches and calls still get their decisions.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
 import * as Policy from "./Policy.ts"
@@ -15,7 +15,10 @@ import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 import type { Command } from "./RedisScript.ts"
 
-/** The states for an outage. Evicting one allows its key at most one more limit per window in this process, then. */
+/**
+ * The maximum number of keys whose states are in memory for an outage. If the state of a key is evicted, the key starts
+ * with new windows in this process at the next outage.
+ */
 const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
@@ -25,8 +28,8 @@ const maxChargesPerBatch = 128
 type Resume<A> = (exit: Exit.Exit<A>) => void
 
 /**
- * The charges of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep their order
- * and must not be interrupted: Redis may already have counted the requests.
+ * The charges of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
+ * its charges and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly limits: Policy.Limits
