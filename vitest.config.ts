@@ -23,7 +23,7 @@ export default defineConfig({
       // `until` fails before the timeout of a test, with the condition that it waits for.
       {
         extends: true,
-        test: { name: "quick", include: ["test/**/*.test.ts"], exclude: long, testTimeout: 20_000, hookTimeout: 60_000 }
+        test: { name: "quick", include: ["test/**/*.test.ts"], exclude: long, testTimeout: 60_000, hookTimeout: 60_000 }
       },
       {
         extends: true,

@@ -6,7 +6,7 @@ import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
+import { cpSync, existsSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -25,7 +25,7 @@ import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { makeStores } from "../../src/resources.ts"
 import { recordErrors } from "./LoggedErrors.ts"
-import { temporaryDirectory } from "./Temporary.ts"
+import { renameUnlessExists, temporaryDirectory } from "./Temporary.ts"
 
 const watchEventLoop = `
 let [last, since] = [0, 0]
@@ -68,8 +68,7 @@ export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
           Layer.fresh(Layer.provide(Database.migrate(databaseNames), EmbeddedDatabase.layer(own, "DATA_DIR")))
         )
       )
-      // Another worker may have made the template meanwhile.
-      if (!existsSync(template)) renameSync(own, template)
+      renameUnlessExists(own, template)
     }
     cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
   }))

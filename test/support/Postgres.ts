@@ -3,14 +3,14 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { chownSync, existsSync, globSync, readFileSync, renameSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { clientOn } from "./Databases.ts"
 import { killChild } from "./Process.ts"
-import { freePort, temporaryDirectory } from "./Temporary.ts"
+import { freePort, renameUnlessExists, temporaryDirectory } from "./Temporary.ts"
 
 const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
@@ -38,8 +38,7 @@ const initialize = Effect.fnUntraced(function*(data: string) {
   if (!existsSync(template)) {
     yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
     yield* Effect.promise(() => execute("mv", [data, own]))
-    // Another server may have made the template meanwhile.
-    if (!existsSync(template)) renameSync(own, template)
+    renameUnlessExists(own, template)
   }
   yield* Effect.promise(() => execute("cp", ["-a", template, data]))
 })

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { mkdtempSync } from "node:fs"
+import { existsSync, mkdtempSync, renameSync } from "node:fs"
 import { rm } from "node:fs/promises"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
@@ -14,11 +14,25 @@ export const temporaryDirectoryIn = (parent: string) =>
 
 export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
-const givenPorts = new Set<number>()
+/** Gives a directory that is complete its name, unless another worker has made the same one meanwhile. */
+export const renameUnlessExists = (from: string, to: string): void => {
+  try {
+    renameSync(from, to)
+  } catch (error) {
+    if (!existsSync(to)) throw error
+  }
+}
 
-/** Returns a new free port below 32768, where those begin that Linux gives to outgoing connections now and then. */
+const givenPorts = new Set<number>()
+const maxWorkers = 8
+const worker = Number(process.env.VITEST_POOL_ID ?? 0) % maxWorkers
+
+/**
+ * Returns a new free port that no other worker returns. It is below 20000, because a node of a Redis cluster also
+ * listens at its port plus 10000, and Linux gives those from 32768 on to outgoing connections.
+ */
 export const freePort: Effect.Effect<number> = Effect.callback((resume) => {
-  const port = 10_000 + Math.floor(Math.random() * 12_000)
+  const port = 10_000 + maxWorkers * Math.floor(Math.random() * 10_000 / maxWorkers) + worker
   if (givenPorts.has(port)) return resume(freePort)
   givenPorts.add(port)
   const server = createServer().once("error", () => resume(freePort))
