@@ -25,7 +25,7 @@ import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { makeStores } from "../../src/resources.ts"
 import { recordErrors } from "./LoggedErrors.ts"
-import { renameUnlessExists, temporaryDirectory } from "./Temporary.ts"
+import { inMemory, renameUnlessExists, temporaryDirectoryIn } from "./Temporary.ts"
 
 const watchEventLoop = `
 let [last, since] = [0, 0]
@@ -56,7 +56,7 @@ export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<strin
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
 /** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
-export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
+export const dataDirectory = Effect.tap(temporaryDirectoryIn(inMemory), (directory) =>
   Effect.gen(function*() {
     if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
     const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
@@ -73,7 +73,10 @@ export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
     cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
   }))
 
-/** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
+/**
+ * The databases are on the live clock, so that a step of `TestClock` runs no maintenance of the embedded one, and does
+ * not close the connections to the other one.
+ */
 const liveClock = Layer.succeed(Clock.Clock, Clock.Clock.defaultValue())
 const pglite = Layer.provide(
   Layer.unwrap(Effect.map(dataDirectory, (directory) => EmbeddedDatabase.layer(directory, "DATA_DIR"))),
@@ -97,9 +100,13 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
 })
 
 /** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
-const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
-  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
-}))
+const postgres = Layer.provide(
+  Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
+    const startupParameters = { synchronous_commit: "off" }
+    return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters })
+  })),
+  liveClock
+)
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 

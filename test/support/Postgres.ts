@@ -10,7 +10,7 @@ import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { clientOn } from "./Databases.ts"
 import { killChild } from "./Process.ts"
-import { freePort, renameUnlessExists, temporaryDirectory } from "./Temporary.ts"
+import { freePort, inMemory, renameUnlessExists, temporaryDirectoryIn } from "./Temporary.ts"
 
 const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
@@ -74,7 +74,7 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
  */
 export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
-  const directory = yield* temporaryDirectory
+  const directory = yield* temporaryDirectoryIn(inMemory)
   const data = join(directory, "data")
   if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
   yield* primaryPort === undefined

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { existsSync, mkdtempSync, renameSync } from "node:fs"
+import { existsSync, mkdtempSync, renameSync, statfsSync } from "node:fs"
 import { rm } from "node:fs/promises"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
@@ -13,6 +13,16 @@ export const temporaryDirectoryIn = (parent: string) =>
   )
 
 export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
+
+const memory = "/dev/shm"
+const maxUsedBytes = 2 ** 31
+const hasMemory = existsSync(memory) && statfsSync(memory).bavail * statfsSync(memory).bsize > maxUsedBytes
+
+/**
+ * The parent of directories in memory, or of others if there is no room. A new database waits for the disk a thousand
+ * times, and a node of a Redis cluster that waits for it replies to no command.
+ */
+export const inMemory = hasMemory ? memory : tmpdir()
 
 /** Gives a directory that is complete its name, unless another worker has made the same one meanwhile. */
 export const renameUnlessExists = (from: string, to: string): void => {
