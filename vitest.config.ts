@@ -5,8 +5,9 @@ const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
 /** Long suites that measure no time, or with seconds of tolerance, so that other suites may take their CPU. */
 const untimed = [
   "test/{conformance,docs,http,node-server,package}/*.long.test.ts",
-  "test/database/PowerLossEmbedded.long.test.ts",
-  "test/processes/{bench,cli,console,deployment}.test.ts"
+  "test/database/{PowerLossEmbedded,Tls}.long.test.ts",
+  "test/rate-limit/RedisTls.long.test.ts",
+  "test/processes/{bench,categories,cli,console,deployment,disk,import}.test.ts"
 ]
 /** The slowest files, of which none should begin last. The first one needs no database, so only one worker makes one. */
 const slowest = [

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Layer, Option, Scope, Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import { text } from "node:stream/consumers"
+import { closeWithin, maxTelemetryClose } from "../../src/config/Shutdown.ts"
 import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
@@ -23,8 +24,8 @@ const silentCollector = Effect.gen(function*() {
   return { url, requests }
 })
 
-const buildWith = (env: Readonly<Record<string, string>>) =>
-  Layer.build(Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
+const buildWith = (env: Readonly<Record<string, string>>, layer = Telemetry.layer) =>
+  Layer.build(Layer.provide(layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
 describe("OpenTelemetry", { concurrent: true }, () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
@@ -98,15 +99,29 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       const { url } = yield* silentCollector
       // Nothing listens on port 1.
       const urls = { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1" }
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ...urls, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" })
+      const env = { ...urls, OTEL_EXPORTER_OTLP_TIMEOUT: "20000", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
       const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
       for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
-      service.process.kill("SIGTERM")
-      yield* until(() => service.stderr().includes("Stopped"))
-      const stoppedAt = performance.now()
-      assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
-      // By themselves, the exporters would wait for three seconds.
-      assert.isBelow(performance.now() - stoppedAt, 2_500)
+      const signalledAt = performance.now()
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+      // By themselves, the exporters would wait for 20 seconds.
+      assert.isBelow(performance.now() - signalledAt, 10_000)
+    }))
+
+  it.effect("waits for the collector for one second when it ends", () =>
+    Effect.gen(function*() {
+      const { requests, url } = yield* silentCollector
+      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      const scope = yield* Scope.make()
+      const context = yield* Scope.provide(buildWith(env, closeWithin(maxTelemetryClose)(Telemetry.layer)), scope)
+      startSpan(Context.get(context, Tracer.Tracer)).end(1n, Exit.void)
+      yield* until(() => requests.open > 0)
+      const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+      yield* TestClock.adjust("999 millis")
+      assert.isUndefined(closing.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.isDefined(closing.pollUnsafe())
     }))
 
   it.effect("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
