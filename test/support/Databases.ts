@@ -6,7 +6,7 @@ import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { cpSync, existsSync, mkdirSync } from "node:fs"
+import { cpSync } from "node:fs"
 import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -25,7 +25,7 @@ import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { makeStores } from "../../src/resources.ts"
 import { recordErrors } from "./LoggedErrors.ts"
-import { inMemory, renameUnlessExists, temporaryDirectoryIn } from "./Temporary.ts"
+import { inMemory, makeTemplate, temporaryDirectoryIn } from "./Temporary.ts"
 
 const watchEventLoop = `
 let [last, since] = [0, 0]
@@ -55,23 +55,22 @@ export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<strin
 
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
+const makeDatabase = (directory: string) =>
+  Effect.scoped(
+    Layer.build(
+      Layer.fresh(Layer.provide(Database.migrate(databaseNames), EmbeddedDatabase.layer(directory, "DATA_DIR")))
+    )
+  )
+
 /** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
-export const dataDirectory = Effect.tap(temporaryDirectoryIn(inMemory), (directory) =>
-  Effect.gen(function*() {
-    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
-    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
-    if (!existsSync(template)) {
-      const own = `${template}-${randomUUID()}`
-      mkdirSync(own)
-      yield* Effect.scoped(
-        Layer.build(
-          Layer.fresh(Layer.provide(Database.migrate(databaseNames), EmbeddedDatabase.layer(own, "DATA_DIR")))
-        )
-      )
-      renameUnlessExists(own, template)
-    }
-    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
-  }))
+export const dataDirectory = Effect.tap(
+  temporaryDirectoryIn(inMemory),
+  (directory) =>
+    Effect.map(
+      makeTemplate("embedded", makeDatabase),
+      (template) => cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+    )
+)
 
 /**
  * The databases are on the live clock, so that a step of `TestClock` runs no maintenance of the embedded one, and does

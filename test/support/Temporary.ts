@@ -1,9 +1,10 @@
 import { Effect } from "effect"
-import { existsSync, mkdtempSync, renameSync, statfsSync } from "node:fs"
+import { existsSync, mkdirSync, mkdtempSync, statfsSync, symlinkSync } from "node:fs"
 import { rm } from "node:fs/promises"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { until } from "./Process.ts"
 
 /** Creates a directory. The scope removes it, with retries, because a killed program can still write to it. */
 export const temporaryDirectoryIn = (parent: string) =>
@@ -24,14 +25,30 @@ const hasMemory = existsSync(memory) && statfsSync(memory).bavail * statfsSync(m
  */
 export const inMemory = hasMemory ? memory : tmpdir()
 
-/** Gives a directory that is complete its name, unless another worker has made the same one meanwhile. */
-export const renameUnlessExists = (from: string, to: string): void => {
+const canCreate = (path: string): boolean => {
   try {
-    renameSync(from, to)
+    mkdirSync(path)
+    return true
   } catch (error) {
-    if (!existsSync(to)) throw error
+    if (existsSync(path)) return false
+    throw error
   }
 }
+
+/**
+ * Makes a directory that all tests of a run copy, and returns its path. `fill` runs once, and other tests wait for it,
+ * because it takes seconds.
+ */
+export const makeTemplate = <E, R>(name: string, fill: (directory: string) => Effect.Effect<unknown, E, R>) =>
+  Effect.gen(function*() {
+    const path = join(process.env.TEST_TEMPLATE_DIRECTORY ?? "", name)
+    const unfinished = `${path}-unfinished`
+    if (canCreate(unfinished)) {
+      yield* fill(unfinished)
+      symlinkSync(unfinished, path)
+    } else yield* until(() => existsSync(path), 60)
+    return path
+  })
 
 const givenPorts = new Set<number>()
 const maxWorkers = 8
