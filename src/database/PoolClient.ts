@@ -1,15 +1,15 @@
 /**
- * The SQL client of the pool. All statements of the service pass `lend`.
+ * The SQL client of the pool of connections to PostgreSQL. Each connection that a statement uses is wrapped in `Lent`.
  *
  * Laws, for any statement or transaction on any connection:
- * 1. A session that rejects a write because it is read-only ends before anything else uses its connection.
- * 2. Nothing of such a statement or transaction was done, so it runs again on another session, until a session rejects
- *    it that was opened after the first rejection, or as many as the pool has. So it fails only if the server of new
- *    sessions is read-only, or if sessions cannot be ended.
+ * 1. A session that rejects a write because it is read-only ends before any other caller can use its connection.
+ * 2. The rejected statement or transaction has changed nothing, so it runs again on another session. It fails if a
+ *    session rejects it that was opened after the first rejection, or after as many retries as the pool has
+ *    connections. So it fails only if the server of new sessions is read-only, or if sessions cannot be ended.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back, so a
  *    ROLLBACK that fails ends its session and is no defect.
- * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. It waits for the next tick, and then
- *    runs on another connection.
+ * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is settling, a
+ *    statement waits for the next tick, and then runs on another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
 import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"
@@ -18,7 +18,18 @@ import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import * as Outage from "./Outage.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
-/** A pooler reuses a session after its client has left, and may run this statement in another session. */
+/**
+ * Selects the age of the session, in milliseconds. Only the server's clock measures it, because this process's clock
+ * can differ.
+ */
+const ageOfSession = `
+  SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age
+  FROM pg_stat_activity WHERE pid = pg_backend_pid()`
+
+/**
+ * Ends a read-only session at a pooler, which would lend it to its next client. The pooler can run this statement in
+ * another session, so the statement ends only a read-only one.
+ */
 const endReadOnlySession =
   `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
 
@@ -93,62 +104,66 @@ class Lent implements SqlConnection.Connection {
   }
 }
 
-type OnSession = (base: PgConnection.PgConnection) => void
+/** Called with the time at which a read-only session was opened, in milliseconds of `performance.now()`. */
+type OnReadOnly = (openedAt: number) => void
 
 type Options = Parameters<typeof PgClient.layer>[0]
 
 const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, sent: PoolSockets.Statements) {
   const maxReadOnlySessions = options.maxConnections ?? 10
   const pool = yield* PgPool.make(options)
-  const firstLentAt = new WeakMap<PgConnection.PgConnection, number>()
 
-  const lend = (base: PgConnection.PgConnection, connection = base) => {
-    if (!firstLentAt.has(base)) firstLentAt.set(base, performance.now())
-    return new Lent(connection, sent)
+  const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
+    const reported = Effect.map(
+      lent.executeUnprepared(ageOfSession, [], undefined),
+      ([session]) => onReadOnly(performance.now() - Number(session?.age))
+    )
+    const ended = isPooled ? lent.executeUnprepared(endReadOnlySession, [], undefined) : Effect.void
+    return Effect.ignore(Effect.andThen(reported, ended))
   }
-  const takeBack = (base: PgConnection.PgConnection, lent: Lent) => {
+  const takeBack = (base: PgConnection.PgConnection, lent: Lent, onReadOnly: OnReadOnly) => {
     if (!lent.isReadOnly && !lent.isLost) return Effect.void
-    const isEnding = lent.isReadOnly && isPooled
-    const end = isEnding ? Effect.ignore(lent.executeUnprepared(endReadOnlySession, [], undefined)) : Effect.void
-    return Effect.andThen(end, pool.invalidate(base))
+    const left = lent.isReadOnly ? leaveReadOnly(lent, onReadOnly) : Effect.void
+    return Effect.andThen(left, pool.invalidate(base))
   }
 
   const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
-  /** Runs `attempt` again while sessions reject it that are older than the first rejection. */
-  const leavingReadOnly = <A, E, R>(attempt: (onSession: OnSession) => Effect.Effect<A, E, R>) =>
+  /** Runs `attempt` again while read-only sessions reject it that were opened before the first rejection. */
+  const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      let lentAt = 0
-      const once = onceSettled(attempt((base) => void (lentAt = firstLentAt.get(base) ?? 0)))
-      return Effect.catchIf(once, Outage.isReadOnly, () => {
-        const rejectedAt = performance.now()
-        return Effect.retry(once, {
-          while: (error) => Outage.isReadOnly(error) && lentAt < rejectedAt,
+      // These values end the retries if a session is lost before it tells its age.
+      let rejectedAt = 0
+      let openedAt = Infinity
+      const once = onceSettled(attempt((at) => {
+        openedAt = at
+        if (rejectedAt === 0) rejectedAt = performance.now()
+      }))
+      return Effect.catchIf(once, Outage.isReadOnly, () =>
+        Effect.retry(once, {
+          while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
           times: maxReadOnlySessions
-        })
-      })
+        }))
     })
 
   const borrower: SqlConnection.Borrower = (f) =>
-    leavingReadOnly((onSession) =>
+    leavingReadOnly((onReadOnly) =>
       pool.use((base) => {
-        const lent = lend(base)
-        onSession(base)
-        return Effect.onExit(f(lent), () => takeBack(base, lent))
+        const lent = new Lent(base, sent)
+        return Effect.onExit(f(lent), () => takeBack(base, lent, onReadOnly))
       })
     )
-  const onReserved = Context.Reference<OnSession>("petstore/PoolClient/onReserved", {
+  const OnReserved = Context.Reference<OnReadOnly>("petstore/PoolClient/OnReserved", {
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {
     const base = yield* onceSettled(pool.get)
     const reserved = yield* base.pin
-    const lent = lend(base, reserved)
-    const onSession = yield* onReserved
-    onSession(base)
+    const lent = new Lent(reserved, sent)
+    const onReadOnly = yield* OnReserved
     // Runs after ROLLBACK, and before the connection goes back to the pool.
-    yield* Effect.addFinalizer(() => takeBack(base, lent))
+    yield* Effect.addFinalizer(() => takeBack(base, lent, onReadOnly))
     return lent
   })
 
@@ -174,7 +189,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
       Effect.flatMap(Effect.serviceOption(client.transactionService), (outer) =>
         Option.isSome(outer)
           ? withTransaction(statements)
-          : leavingReadOnly((onSession) => Effect.provideService(withTransaction(statements), onReserved, onSession)))
+          : leavingReadOnly((onReadOnly) => Effect.provideService(withTransaction(statements), OnReserved, onReadOnly)))
   })
 })
 
