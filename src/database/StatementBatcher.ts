@@ -1,5 +1,5 @@
 /**
- * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of collections use it, and the
+ * Batches calls: the calls of a batch share statements or a transaction. All writes of collections use it, and the
  * reads that their cache cannot serve.
  *
  * Laws, beside those of `Batcher`:
