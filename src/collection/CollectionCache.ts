@@ -4,7 +4,7 @@
  *
  * Laws, in any order of transactions, lookups, changes and ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
- * 2. A cached page never skips an item whose id comes from the table's sequence, once the transaction that inserted the
+ * 2. A cached gap never hides an item whose id comes from the table's sequence, once the transaction that inserted the
  *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
  * 3. A cached item is never older than the last commit of a change of it by this process. So its id is not cached while
  *    a change runs. A change that failed may still commit, as may one within a transaction that goes on. So its id is
