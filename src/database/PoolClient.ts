@@ -6,7 +6,8 @@
  *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
  * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most once
  *    more than the pool has connections. It fails earlier if a session rejects it that was opened after the first
- *    rejection, or if no session tells its age. So it usually fails only if the server of new sessions is read-only.
+ *    rejection, or if the sessions are lost before they tell their age. A session of unknown age counts as opened
+ *    before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
  *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
  * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is
@@ -20,12 +21,12 @@ import * as Outage from "./Outage.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
 /**
- * Selects the age of the session, in milliseconds. Only the server's clock measures it, because this process's clock
- * can differ.
+ * Selects the age of a read-only session, in milliseconds. Only the server's clock measures it, because this process's
+ * clock can differ. Selects no row if a pooler runs it in another session, and null for a role that may not read it.
  */
 const ageOfSession = `
   SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age
-  FROM pg_stat_activity WHERE pid = pg_backend_pid()`
+  FROM pg_stat_activity WHERE pid = pg_backend_pid() AND current_setting('transaction_read_only') = 'on'`
 
 /**
  * Ends a read-only session at a pooler, which would lend it to its next client. The pooler can run this statement in
@@ -117,10 +118,10 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
     const reported = Effect.map(
       lent.executeUnprepared(ageOfSession, [], undefined),
-      ([session]) => onReadOnly(performance.now() - Number(session?.age))
+      ([session]) => onReadOnly(performance.now() - Number(session?.age ?? Infinity))
     )
     const ended = isPooled ? lent.executeUnprepared(endReadOnlySession, [], undefined) : Effect.void
-    return Effect.ignore(Effect.andThen(reported, ended))
+    return Effect.andThen(Effect.ignore(reported), Effect.ignore(ended))
   }
   const takeBack = (base: PgConnection.PgConnection, lent: Lent, onReadOnly: OnReadOnly) => {
     if (!lent.isReadOnly && !lent.isLost) return Effect.void
@@ -134,7 +135,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   /** Runs `attempt` again while read-only sessions reject it that were opened before the first rejection. */
   const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      // These values end the retries if a session is lost before it tells its age.
+      // Unless a session tells its age, these values end the retries.
       let rejectedAt = 0
       let openedAt = Infinity
       const once = onceSettled(attempt((at) => {

@@ -22,11 +22,12 @@ export const listPage = <New extends object, Filter extends keyof New, Unavailab
   query: Query,
   filters: Filters<New, Filter>
 ) => {
+  const beganAt = performance.now()
   const list = (after?: bigint) =>
     Effect.map(
       Effect.tap(
         store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
-        PageTurns.use((turn) => turn)
+        PageTurns.use((waitForTurn) => waitForTurn(beganAt))
       ),
       ({ items, next }) =>
         next === undefined ? { items } : { items, next: { ...query, cursor: idCursors.encode(next) } }

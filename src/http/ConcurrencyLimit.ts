@@ -19,7 +19,7 @@ const maxWait = "1 second"
 
 const queued = gauge("http_server_requests_queued", "Requests waiting for a slot.")
 
-const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
+export const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
 
 /** Returns a function that runs operations, at most `maxRunning` at once. */
 export const make = Effect.fnUntraced(function*(maxRunning: number) {

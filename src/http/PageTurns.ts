@@ -4,35 +4,40 @@
  * Without this, 1,000 pages in one turn end the process.
  *
  * Laws, whatever lists arrive, fail or are interrupted:
- * - A list goes on if the lists before it in its turn have taken less than `turnMs`. Otherwise it waits for a later turn.
+ * - A list goes on if no other list waits and the first list of its turn began less than `turnMs` before. Otherwise it
+ *   waits for a later turn.
  * - While lists wait, each turn lets at least one of them go on.
  * - Keys with waiting lists take turns, one list at a time. A key's lists go on in their order.
+ * - A list fails with `ServiceUnavailable` once its operation has taken `maxMs`.
  */
-import { Context, Effect } from "effect"
+import { Context, Duration, Effect } from "effect"
+import type { ServiceUnavailable } from "../api/Errors.ts"
 import { CurrentKey } from "../api/OperationMiddleware.ts"
+import { overloaded } from "./ConcurrencyLimit.ts"
 
 export const turnMs = 10
+
+/** As long as a read of the database may take. */
+const maxMs = 3_000
+
+/** Returns a function that waits for a turn. It takes the time at which the operation began, by `performance.now()`. */
+type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
 /** `now` and `onNextTurn` are what tests replace. */
 export const make = (
   now = () => performance.now(),
   onNextTurn: (run: () => void) => void = setImmediate
-): Effect.Effect<void, never, CurrentKey> => {
+): Wait => {
   /** When this turn has no more time for lists, in milliseconds of `now`. Undefined before the first one. */
   let endsAt: number | undefined
   /** The waiting lists of each key, by its id. An interrupted one stays until its turn, and then does nothing. */
   const waiting = new Map<string, Array<() => void>>()
 
-  const wait = (key: string) =>
-    Effect.callback<void>((resume) => {
-      const lists = waiting.get(key) ?? []
-      lists.push(() => resume(Effect.void))
-      waiting.set(key, lists)
-    })
   const startTurn = (): number => {
     onNextTurn(endTurn)
     return now() + turnMs
   }
+  // Needs no catch: it only resumes fibers, which catch what they throw.
   const endTurn = (): void => {
     endsAt = undefined
     // A key that still has lists comes again after the other keys.
@@ -45,13 +50,25 @@ export const make = (
       if (now() >= endsAt) return
     }
   }
-  return Effect.suspend(() => {
-    endsAt ??= startTurn()
-    return now() < endsAt ? Effect.void : CurrentKey.use(({ id }) => wait(id))
-  })
+  const wait = (key: string) =>
+    Effect.callback<void>((resume) => {
+      // The turn in which the list asked can have ended since, if the fiber has yielded.
+      endsAt ??= startTurn()
+      const lists = waiting.get(key) ?? []
+      lists.push(() => resume(Effect.void))
+      waiting.set(key, lists)
+    })
+  return (beganAt) =>
+    Effect.suspend(() => {
+      endsAt ??= startTurn()
+      if (waiting.size === 0 && now() < endsAt) return Effect.void
+      const duration = Duration.millis(Math.max(0, beganAt + maxMs - now()))
+      return CurrentKey.use(({ id }) => Effect.timeoutOrElse(wait(id), { duration, orElse: () => overloaded }))
+    })
 }
 
-/** Waits until its turn has time for one more page. All lists of the process share it. */
-export const PageTurns = Context.Reference<Effect.Effect<void, never, CurrentKey>>("petstore/http/PageTurns", {
-  defaultValue: make
-})
+/**
+ * Waits until its turn has time for one more page. `PortServer.ts` provides it for all lists of a port. By default,
+ * nothing waits: requests of `layerTest` have no sockets, and their time is that of `TestClock`.
+ */
+export const PageTurns = Context.Reference<Wait>("petstore/http/PageTurns", { defaultValue: () => () => Effect.void })

@@ -9,6 +9,7 @@ import * as HeldServices from "../node-server/HeldServices.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import { UnreadResponses } from "../node-server/UnreadResponses.ts"
 import { peerNetwork } from "../rate-limit/ClientAddress.ts"
+import * as PageTurns from "./PageTurns.ts"
 import { errorOf } from "./ParserErrors.ts"
 import { type PortHooks, reject, spanNameOf } from "./RequestLifecycle.ts"
 
@@ -74,6 +75,7 @@ export const layer = <E, R>(
     })
   })).pipe(
     Layer.provide([
+      Layer.sync(PageTurns.PageTurns, () => PageTurns.make()),
       Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames),
       Layer.succeed(HttpMiddleware.SpanNameGenerator, spanNameOf(hooks)),
       Layer.succeed(HttpMiddleware.TracerDisabledWhen, hooks.isUntraced ?? (() => false))

@@ -22,18 +22,22 @@ import type { Command } from "./RedisScript.ts"
 const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
-const maxChargesPerBatch = 128
+const maxCallsPerBatch = 128
 
-/** Ends a call with its result. */
-type Resume<A> = (exit: Exit.Exit<A>) => void
+interface Call<A> {
+  /** Returns the result of the call, and the state after it. */
+  readonly decide: (state: Policy.State, now: number) => readonly [result: A, next: Policy.State]
+  readonly resume: (exit: Exit.Exit<A>) => void
+}
 
 /**
- * The charges of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
- * its charges and must not be interrupted: Redis may already have counted the requests.
+ * The charges and peeks of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the
+ * order of its charges and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly limits: Policy.Limits
-  readonly charges: Array<Resume<Policy.Decision>>
+  readonly calls: Array<Call<Policy.Decision>>
+  charges: number
 }
 
 /** A state in memory, and the number of the newest command whose reply it contains. */
@@ -52,16 +56,11 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
 
   let lastNumber = 0
   /** Sends a command, and decides its calls one after the other on the state from its reply, or on that in memory. */
-  const send = <A>(
-    caller: Caller,
-    command: Command,
-    calls: ReadonlyArray<Resume<A>>,
-    decide: (state: Policy.State, now: number) => readonly [result: A, next: Policy.State]
-  ): void => {
+  const send = <A>(caller: Caller, command: Command, calls: ReadonlyArray<Call<A>>): void => {
     const number = ++lastNumber
     const decideAll = (before: Policy.State, numberBefore: number, now: number): void => {
       let state = before
-      const decided = calls.map((resume) => {
+      const decided = calls.map(({ decide, resume }) => {
         const [result, next] = decide(state, now)
         state = next
         return () => resume(Exit.succeed(result))
@@ -82,7 +81,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
         if (command.verb === "charge") localDecisions.updateUnsafe(command.requests, context)
         if (requests.attempt(decideLocally)) return
         const failure = Exit.die(new Error("The rate limit could not be decided"))
-        for (const resume of calls) requests.attempt(() => resume(failure))
+        for (const { resume } of calls) requests.attempt(() => resume(failure))
       }
     )
   }
@@ -91,31 +90,33 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const flush = (): void => {
     const sent = batches
     batches = new Map()
-    for (const [caller, { charges, limits }] of sent) {
-      send(caller, { verb: "charge", requests: charges.length, limits }, charges, (state, now) => {
-        const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
-        return [decision, next]
-      })
+    for (const [caller, { calls, charges, limits }] of sent) {
+      send(caller, charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits }, calls)
     }
   }
-  const addCharge = (caller: Caller, limits: Policy.Limits, resume: Resume<Policy.Decision>): void => {
+  const add = (caller: Caller, limits: Policy.Limits, charges: 0 | 1, call: Call<Policy.Decision>): void => {
     const open = batches.get(caller)
     if (open !== undefined) {
       const { perDay, perMinute } = open.limits
-      if (perDay === limits.perDay && perMinute === limits.perMinute && open.charges.length < maxChargesPerBatch) {
-        open.charges.push(resume)
+      if (perDay === limits.perDay && perMinute === limits.perMinute && open.calls.length < maxCallsPerBatch) {
+        open.calls.push(call)
+        open.charges += charges
         return
       }
       flush()
     }
     if (batches.size === 0) setImmediate(flush)
-    batches.set(caller, { limits, charges: [resume] })
+    batches.set(caller, { limits, calls: [call], charges })
   }
 
   return RateLimiter.of({
     charge: (caller, limits) => {
+      const decide: Call<Policy.Decision>["decide"] = (state, now) => {
+        const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
+        return [decision, next]
+      }
       // If the client disconnects, its charge stays in the batch, so that Redis still counts the request.
-      const decision = Effect.callback<Policy.Decision>((resume) => addCharge(caller, limits, resume))
+      const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, 1, { decide, resume }))
       return Effect.withFiber((fiber) =>
         Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
           ? decision
@@ -123,14 +124,13 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       )
     },
     peek: (caller, limits) =>
-      Effect.callback((resume) => {
-        flush()
-        send(caller, { verb: "peek" }, [resume], (state, now) => [Policy.peek(state, limits, now), state])
-      }),
+      Effect.callback((resume) =>
+        add(caller, limits, 0, { decide: (state, now) => [Policy.peek(state, limits, now), state], resume })
+      ),
     unban: (caller) =>
       Effect.callback((resume) => {
         flush()
-        send(caller, { verb: "unban" }, [resume], (state, now) => [undefined, Policy.unban(state, now)])
+        send(caller, { verb: "unban" }, [{ decide: (state, now) => [undefined, Policy.unban(state, now)], resume }])
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })

@@ -1,8 +1,10 @@
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer } from "effect"
 import { HttpServer, HttpServerResponse } from "effect/http"
+import { CurrentKey } from "../../src/api/OperationMiddleware.ts"
 import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
+import * as PageTurns from "../../src/http/PageTurns.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api } from "../../src/resources.ts"
@@ -13,12 +15,14 @@ import { message, openConnections } from "../support/Sockets.ts"
 
 /** More than the buffers of both sockets hold. */
 const large = "x".repeat(16_000_000)
-const handle = Effect.succeed(Effect.succeed(HttpServerResponse.text(large)))
+const respondLarge = Effect.succeed(HttpServerResponse.text(large))
 
-/** A port whose responses are large. Adds its number to `ports`. */
-const port = (ports: Array<number>) => {
+const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))
+
+/** A port with a handler. Adds its number to `ports`. */
+const port = (ports: Array<number>, handler: Effect.Effect<HttpServerResponse.HttpServerResponse, unknown>) => {
   const server = Layer.unwrap(
-    Effect.map(ApiRoutes.makeHooks(api, []), (hooks) => PortServer.layer(handle, Settings, hooks))
+    Effect.map(ApiRoutes.makeHooks(api, []), (hooks) => PortServer.layer(Effect.succeed(handler), Settings, hooks))
   )
   const report = Effect.map(HttpServer.HttpServer, ({ address }) => {
     if (address._tag !== "UnixPathAddress") ports.push(address.port)
@@ -28,7 +32,6 @@ const port = (ports: Array<number>) => {
 
 it.live("All ports together close the connection that has waited longest while responses of over 64 MiB are not read", () => {
   const ports: Array<number> = []
-  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))
   return Effect.gen(function*() {
     const openUnread = (number: number) =>
       Effect.gen(function*() {
@@ -44,8 +47,32 @@ it.live("All ports together close the connection that has waited longest while r
     assert.isBelow(oldest.bytesRead, large.length)
     yield* until(() => sockets.slice(-2).every((socket) => socket.resume().bytesRead > large.length))
   }).pipe(Effect.provide(
-    Layer.fresh(Layer.merge(port(ports), port(ports)).pipe(Layer.provide([RateLimiter.layerMemory, config])))
+    Layer.fresh(
+      Layer.merge(port(ports, respondLarge), port(ports, respondLarge)).pipe(
+        Layer.provide([RateLimiter.layerMemory, config])
+      )
+    )
   ))
+})
+
+it.live("A page waits for a later turn of the event loop once the pages of its turn have taken ten milliseconds", () => {
+  const ports: Array<number> = []
+  const key = { id: "a", plan: "free" as const, limits: { perMinute: 60, perDay: 1_000 } }
+  const handler = Effect.gen(function*() {
+    const waitForTurn = yield* PageTurns.PageTurns
+    const page = Effect.provideService(waitForTurn(performance.now()), CurrentKey, key)
+    let isLater = false
+    setImmediate(() => void (isLater = true))
+    yield* page
+    const first = isLater
+    for (const end = performance.now() + PageTurns.turnMs; performance.now() < end;);
+    yield* page
+    return HttpServerResponse.text(`${first}, ${isLater}`)
+  })
+  return Effect.gen(function*() {
+    const response = yield* Effect.promise(() => fetch(`http://127.0.0.1:${ports[0]}`))
+    assert.strictEqual(yield* Effect.promise(() => response.text()), "false, true")
+  }).pipe(Effect.provide(Layer.fresh(Layer.provide(port(ports, handler), [RateLimiter.layerMemory, config]))))
 })
 
 const perAddress = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }
