@@ -54,8 +54,8 @@ export default defineConfig({
           name: "quick",
           include: ["test/**/*.test.ts"],
           exclude: long,
-          testTimeout: 60_000,
-          hookTimeout: 60_000,
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
           maxConcurrency: 8
         }
       },

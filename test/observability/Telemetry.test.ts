@@ -5,8 +5,8 @@ import { text } from "node:stream/consumers"
 import { closeWithin, maxTelemetryClose } from "../../src/config/Shutdown.ts"
 import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
-import { dataDirectory } from "../support/Databases.ts"
-import { adminToken, firstKey, send, serve, start, stop, until } from "../support/Process.ts"
+import { dataDirectory, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { adminToken, firstKey, issue, send, serve, start, stop, until } from "../support/Process.ts"
 
 type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
@@ -100,8 +100,10 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       // Nothing listens on port 1.
       const urls = { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1" }
       const env = { ...urls, OTEL_EXPORTER_OTLP_TIMEOUT: "20000", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
-      const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
+      // The embedded database takes seconds to start and to close.
+      const database = hasServer ? { DATABASE_URL: yield* temporaryDatabaseUrl } : { DATA_DIR: yield* dataDirectory }
+      const service = yield* start({ ...database, ...env })
+      const list = send(`${service.address}/v1/pets`, (yield* issue(service)).key)
       for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
       const signalledAt = performance.now()
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)

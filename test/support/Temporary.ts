@@ -46,7 +46,7 @@ export const makeTemplate = <E, R>(name: string, fill: (directory: string) => Ef
     if (canCreate(unfinished)) {
       yield* fill(unfinished)
       symlinkSync(unfinished, path)
-    } else yield* until(() => existsSync(path), 60)
+    } else yield* until(() => existsSync(path), 100)
     return path
   })
 
