@@ -55,8 +55,8 @@ type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 
 /**
  * Builds the handlers of a group, which use `store`. HttpApi merges the context in which handlers are built into the
- * context of each request. So reduce it to the services that the handlers need: a smaller context is copied faster, and
- * its span and log annotations would replace those of the request.
+ * context of each request. So remove the services that requests do not use, because a smaller context is copied faster.
+ * Also remove the span and the log annotations of the build, which would replace those of the request.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,

@@ -4,7 +4,8 @@
  * Without this, 1,000 pages in one turn end the process.
  *
  * Laws, whatever lists arrive, fail or are interrupted:
- * - A list goes on if the lists before it in its turn have taken less than `turnMs`. Otherwise it waits for a later turn.
+ * - A list goes on if less than `turnMs` have passed since the first list of its turn. Otherwise it waits for a later
+ *   turn.
  * - While lists wait, each turn lets at least one of them go on.
  * - Keys with waiting lists take turns, one list at a time. A key's lists go on in their order.
  */
@@ -13,12 +14,12 @@ import { CurrentKey } from "../api/OperationMiddleware.ts"
 
 export const turnMs = 10
 
-/** `now` and `onNextTurn` are what tests replace. */
+/** Tests replace `now` and `onNextTurn`. */
 export const make = (
   now = () => performance.now(),
   onNextTurn: (run: () => void) => void = setImmediate
 ): Effect.Effect<void, never, CurrentKey> => {
-  /** When this turn has no more time for lists, in milliseconds of `now`. Undefined before the first one. */
+  /** When this turn has no more time for lists, in milliseconds of `now`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
   /** The waiting lists of each key, by its id. An interrupted one stays until its turn, and then does nothing. */
   const waiting = new Map<string, Array<() => void>>()
@@ -51,7 +52,7 @@ export const make = (
   })
 }
 
-/** Waits until its turn has time for one more page. All lists of the process share it. */
+/** Waits until a turn of the event loop has time for one more page. All lists of pages of the process share it. */
 export const PageTurns = Context.Reference<Effect.Effect<void, never, CurrentKey>>("petstore/http/PageTurns", {
   defaultValue: make
 })

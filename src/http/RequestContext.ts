@@ -17,7 +17,10 @@ class RequestState {
   endpoint: HttpApiEndpoint.Top | undefined
   keyId: string | undefined
   rejectedKey: RejectedKey | undefined
-  /** The rate limiter's decision on the API key. While unset, the request counts against the client's address. */
+  /**
+   * The rate limiter's decision on the API key. If it is unset at the end of the request, the request counts against
+   * the client's address.
+   */
   keyDecision: Decision | undefined
   /** For the access log: the window (`minute` or `day`) or the `ban` that rejected the request. */
   window: RejectingWindow | undefined
