@@ -55,7 +55,7 @@ const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
 
 const isEnabled = Schema.Boolean.annotate({
-  description: "Whether the key is enabled. Requests with a disabled key get 401. It can be enabled again."
+  description: "Whether the key is enabled. Requests with a disabled key get 401 until it is enabled again."
 })
 
 /** The body of `issueKey`. */

@@ -126,7 +126,7 @@ export const bodySteps = [RequestBody, ...operationSteps] as const
 
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
-/** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */
+/** Marks a deprecated endpoint. Its responses carry `headers`, unless Node rejects the request before its routing. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   readonly successor: string

@@ -19,9 +19,9 @@ export interface RetryOptions {
   readonly attemptTimeout?: Duration.Input | undefined
   /**
    * A retry must start within this time of the call's start. If backoff or `Retry-After` would delay it more, the call
-   * fails at once. A call waits for a used-up limit only if the limit resets within this time. Otherwise, it is sent at
-   * once, or fails with the last 429 if that is less than a minute old. The default and the maximum are the call's
-   * `timeout`.
+   * fails at once. A call waits for the end of a used-up limit or a ban only if that comes within this time. Otherwise,
+   * the call is sent without this wait, or fails with the last 429 if that is less than a minute old. The default and
+   * the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

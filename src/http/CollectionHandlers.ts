@@ -16,7 +16,10 @@ interface PageQuery {
   readonly cursor?: Cursor
 }
 
-/** Returns the items of a page, and the query of the next page, if there is one. */
+/**
+ * Returns the items of a page, and the query of the next page, if there is one. Before it returns them, waits until a
+ * turn of the event loop has time for them (`PageTurns.ts`).
+ */
 export const listPage = <New extends object, Filter extends keyof New, Unavailable, Query extends PageQuery>(
   store: Pick<Collection<New, Filter, unknown, Unavailable>, "list">,
   query: Query,

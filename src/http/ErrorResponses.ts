@@ -46,8 +46,8 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-  // Close the connection: the bytes after a faulty head may not be a new request. The heads of the 503 of `/readyz` and
-  // of the 412 of a document are not faulty, but their connections are closed too.
+  // Close the connection: after a faulty head, the next bytes may not be a new request. This also closes it after the
+  // 503 of `/readyz` and the 412 of a document, although their heads are not faulty.
   if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, context, routesAt))

@@ -52,7 +52,7 @@ export const make = (
   })
 }
 
-/** Waits until a turn of the event loop has time for one more page. All lists of pages of the process share it. */
+/** Waits until a turn of the event loop has time for one more page. All lists of the process share it. */
 export const PageTurns = Context.Reference<Effect.Effect<void, never, CurrentKey>>("petstore/http/PageTurns", {
   defaultValue: make
 })
