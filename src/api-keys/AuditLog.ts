@@ -5,12 +5,17 @@ import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 interface Operator extends Pick<AuditEntry, "operator" | "address"> {
   readonly mayChange: boolean
 }
+/**
+ * The operator of a change. Without one, as for the first key, the audit log names the service. `AdminAuthentication.ts`
+ * sets it for each admin operation.
+ */
 export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/CurrentOperator", {
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
@@ -54,7 +59,9 @@ export class AuditLog extends Context.Service<AuditLog, {
   ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
 }>()("petstore/AuditLog") {
   /** Keeps the entries in memory. */
-  static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
+  static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
+    Layer.provide(BackgroundFailures.layerIgnored)
+  )
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {

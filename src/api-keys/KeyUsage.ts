@@ -3,6 +3,7 @@ import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
@@ -56,7 +57,9 @@ export class KeyUsage extends Context.Service<KeyUsage, {
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {
   /** Keeps the counts in memory. */
-  static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
+  static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
+    Layer.provide(BackgroundFailures.layerIgnored)
+  )
 }
 
 export const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)

@@ -176,7 +176,7 @@ const makeStore = Effect.gen(function*() {
 
     findByHashes: Effect.fnUntraced(function*(hashes, withStates = false) {
       const startedAt = clock.monotonicTimeNanosUnsafe()
-      const states = withStates ? lookups?.current : undefined
+      const states = withStates ? lookups.current : undefined
       const state = states?.stateOf(sql`k.id`) ?? sql`NULL`
       const rows = yield* sql<
         & Pick<ApiKey, "enabled" | "id" | "plan">

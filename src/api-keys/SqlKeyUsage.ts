@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import * as AdminShare from "../database/AdminShare.ts"
-import { makeCountFailure } from "../database/BackgroundFailures.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyUsage from "./KeyUsage.ts"
@@ -57,7 +57,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
 export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
-  const withinShare = yield* AdminShare.makeWithin
+  const withinShare = yield* AdminShare.AdminShare
   const { days, hours, minutes } = KeyUsage.resolutions
   const process = randomUUID()
   const counts = sql.literal("u.allowed, u.rejected, u.banned")
@@ -108,7 +108,7 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
     }
   ).pipe(withinShare, Effect.timeout("5 seconds"))
 
-  const countFailure = yield* makeCountFailure("add_up_key_usage")
+  const countFailure = yield* (yield* BackgroundFailures).makeCounter("add_up_key_usage")
   const addUp = Effect.gen(function*() {
     const now = yield* Clock.currentTimeMillis
     if (!hasRest && now < sweepAt) return

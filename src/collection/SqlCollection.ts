@@ -191,7 +191,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
  * Makes stores on PostgreSQL. A store serves an item from its cache for at most `cacheSeconds`: those of its table, or
  * else those of this layer. So a change by another process becomes visible within that time.
  */
-export const layer =
-  <E, R>(cacheSeconds: Effect.Effect<number, E, R>): MakeStore<E, Exclude<R, Scope.Scope> | SqlClient.SqlClient> =>
-  (service, table) =>
-    Layer.merge(Layer.effect(service, Effect.flatMap(cacheSeconds, (seconds) => make(table, seconds))), expiry)
+export const layer = <E, R>(
+  cacheSeconds: Effect.Effect<number, E, R>
+): MakeStore<E, Exclude<R, Scope.Scope> | Layer.Services<typeof expiry>> =>
+(service, table) =>
+  Layer.merge(Layer.effect(service, Effect.flatMap(cacheSeconds, (seconds) => make(table, seconds))), expiry)

@@ -3,8 +3,8 @@ import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { ConnectionOptions } from "node:tls"
 import { describeChain } from "../observability/ErrorChain.ts"
-import * as AdminShare from "./AdminShare.ts"
-import { createDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
+import { AdminShare } from "./AdminShare.ts"
+import { createDirectory, hasEmbeddedDatabase, type OnDirectoryLost } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
@@ -276,14 +276,16 @@ const openPool = Effect.fnUntraced(function*(target: Server, options: Options) {
   }
   const connection = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
   const pool = yield* Layer.build(PoolClient.layer(connection, target.isPooled, sockets))
-  return Context.add(pool, AdminShare.AdminShare, yield* AdminShare.makeShare(maxConnections))
+  return Context.add(pool, AdminShare, yield* AdminShare.ofPool(maxConnections))
 })
 
-export const layer = (options: Options) =>
+export const layer = (options: Options, onDirectoryLost: OnDirectoryLost) =>
   Layer.effectContext(Effect.gen(function*() {
     const { directory, names, server } = options
     if (server !== undefined) return yield* openPool(server, options)
     const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
     yield* createDirectory(directory, names.directory)
-    return yield* Layer.build(Layer.provideMerge(migrate(names), EmbeddedDatabase.layer(directory, names.directory)))
+    const embedded = EmbeddedDatabase.layer(directory, names.directory, onDirectoryLost)
+    const client = yield* Layer.build(Layer.provideMerge(migrate(names), embedded))
+    return Context.add(client, AdminShare, AdminShare.unlimited)
   }))

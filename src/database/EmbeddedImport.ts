@@ -110,7 +110,8 @@ export const run = Effect.fnUntraced(function*({ directory, names, server }: Dat
   const to = yield* open(Database.withoutTimeout(server))
   return yield* to.withTransaction(Effect.gen(function*() {
     yield* prepare(to, names)
-    const from = yield* open(EmbeddedDatabase.layer(directory, names.directory))
+    // If the directory is lost, the next statement fails.
+    const from = yield* open(EmbeddedDatabase.layer(directory, names.directory, () => {}))
     return yield* from.withTransaction(copy(from, to, names))
   }))
 }, Effect.scoped)

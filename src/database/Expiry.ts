@@ -1,7 +1,7 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import * as AdminShare from "./AdminShare.ts"
-import { makeCountFailure } from "./BackgroundFailures.ts"
+import { AdminShare } from "./AdminShare.ts"
+import { BackgroundFailures } from "./BackgroundFailures.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -25,9 +25,9 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   readonly where?: Statement.Fragment
 }) {
   const warning = `Expired rows of the table ${table} cannot be deleted`
-  const countFailure = yield* makeCountFailure(`delete_${table}`)
+  const countFailure = yield* (yield* BackgroundFailures).makeCounter(`delete_${table}`)
   const sql = yield* SqlClient.SqlClient
-  const share = yield* AdminShare.AdminShare
+  const withinShare = yield* AdminShare
   const keyColumns = sql.literal(key.map((name) => `"${name}"`).join())
   let position = beginning
   let runs = 0
@@ -52,8 +52,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
       SELECT count(*)::integer AS deleted, max(at)::text AS last FROM deleted`
       return batch ?? { deleted: 0, last: null }
     },
-    AdminShare.within,
-    Effect.provideService(AdminShare.AdminShare, share),
+    withinShare,
     Effect.timeout("5 seconds")
   )
 

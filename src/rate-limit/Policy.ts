@@ -155,18 +155,15 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
 const decisionOf = ({ allowed, banBegan, next: state }: Outcome, limits: Limits, now: number): Decision => {
-  const left = (count: Count | undefined, seconds: number, limit: number) => {
-    const { resetAt, used } = current(count, seconds, now)
-    return { remaining: Math.max(0, limit - used), resetAt }
+  const windowOf = (kind: typeof minuteWindow | typeof dayWindow, count: Count | undefined, limit: number): Window => {
+    const { resetAt, used } = current(count, kind.seconds, now)
+    return { ...kind, limit, remaining: Math.max(0, limit - used), resetAt }
   }
   return {
     allowed,
     bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
     banBegan,
     decidedAt: now,
-    windows: [
-      { ...minuteWindow, limit: limits.perMinute, ...left(state.minute, minuteWindow.seconds, limits.perMinute) },
-      { ...dayWindow, limit: limits.perDay, ...left(state.day, dayWindow.seconds, limits.perDay) }
-    ]
+    windows: [windowOf(minuteWindow, state.minute, limits.perMinute), windowOf(dayWindow, state.day, limits.perDay)]
   }
 }

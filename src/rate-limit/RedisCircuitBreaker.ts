@@ -9,7 +9,7 @@
  * - If a callback or the client throws, only that command fails, and the error is logged.
  * - When the scope closes, commands in flight fail. From then on, nothing is sent.
  */
-import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
+import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, type RedisOptions, unnamedServer } from "./RedisClient.ts"
@@ -23,17 +23,6 @@ const probeInterval = "250 millis"
  * connection is then closed before the next probe.
  */
 const extraProbeTimeout = Duration.seconds(5)
-
-const makeMetrics = (prefix: string) => ({
-  durations: Metric.histogram(`${prefix}rate_limit_redis_duration_seconds`, {
-    description: "Duration of round trips to Redis, including those that timed out.",
-    attributes: { unit: "s" },
-    boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-  }),
-  fallback: Metric.gauge(`${prefix}rate_limit_fallback`, {
-    description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
-  })
-})
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
@@ -50,11 +39,11 @@ interface InFlight {
   readonly onFailure: () => void
 }
 
-export type BreakerOptions = Pick<RedisOptions, "logDown" | "metricPrefix" | "timeout">
+export type BreakerOptions = Pick<RedisOptions, "logDown" | "metrics" | "timeout">
 
-export const make = Effect.fnUntraced(function*({ logDown, metricPrefix, timeout }: BreakerOptions) {
+export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: BreakerOptions) {
   const client = yield* RedisClient
-  const { durations, fallback } = makeMetrics(metricPrefix)
+  const { durations, fallback } = metrics
   const context = yield* Effect.context()
   const fork = yield* FiberSet.makeRuntime()
   const clock = yield* Clock.Clock

@@ -81,7 +81,6 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
     }
   }, yield* Clock.Clock)
 
-  const lookups = yield* StateLookups
   const current: StateLookup = {
     stateOf: (keyId) =>
       sql`(SELECT state FROM key_limits WHERE key_id = ${keyId} ORDER BY ${ownElseLastSaved} LIMIT 1)`,
@@ -96,7 +95,8 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
       }
     }
   }
-  if (lookups !== undefined) lookups.current = current
+  const lookups = yield* StateLookups
+  lookups.current = current
   return limiter
 })
 

@@ -5,10 +5,9 @@ import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
-import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
-import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { clientOn, databases, describeOnEach, noDatabase, random, sqlApiKeys, sqlStores } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 
@@ -17,7 +16,7 @@ it.effect("A deletion of expired rows that fails is counted by its task", () =>
     yield* Expiry.deleteExpired({ table: "none", key: ["id"], column: "at" })
     const series = `petstore_background_failures_total{task="delete_none"} 1\n`
     yield* untilTrue(Effect.map(PrometheusMetrics.format(), (text) => text.includes(series)), series)
-  }).pipe(Effect.provide([noDatabase, Layer.succeed(MakeCountFailure, makeCountFailure)])))
+  }).pipe(Effect.provide(noDatabase)))
 
 const day = 86_400
 
@@ -45,7 +44,7 @@ const rows: ReadonlyArray<readonly [table: string, keptFor: number, values: stri
 
 const env = { AUDIT_RETENTION_DAYS: "30", USAGE_RETENTION_DAYS: "20" }
 const services = Layer.mergeAll(sqlStores, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
-  Layer.provide([random, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
+  Layer.provide([random, StateLookups.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))])
 )
 const stores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(services, database.layer) }))
 

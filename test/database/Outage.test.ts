@@ -9,7 +9,6 @@ import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { databaseNames } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
-import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import { databaseAt, dataDirectory, hasServer, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
@@ -84,7 +83,7 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
     Effect.gen(function*() {
       const directory = yield* dataDirectory
       const lost: Array<string> = []
-      const onLost = Layer.succeed(OnDataDirectoryLost, (error) =>
+      const database = EmbeddedDatabase.layer(directory, "DATA_DIR", (error) =>
         void lost.push("file" in error ? error.file : error.reason))
       const path = join(directory, file)
       yield* Effect.gen(function*() {
@@ -95,7 +94,7 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
         renameSync(`${path}.old`, path)
         assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
         assert.deepStrictEqual(lost, [file])
-      }).pipe(Effect.provide(Layer.provide(EmbeddedDatabase.layer(directory, "DATA_DIR"), onLost)))
+      }).pipe(Effect.provide(database))
     }),
   // The first data directory of a test run takes as long as a hook may.
   60_000

@@ -7,7 +7,7 @@ import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
+import { makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import * as PoolClient from "../../src/database/PoolClient.ts"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
@@ -255,7 +255,7 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       Effect.gen(function*() {
         const { context, sql } = yield* makePool(maxConnections)
         const withinDeadline = yield* makeDeadline(databaseErrors).pipe(
-          Effect.provideService(AdminShare, Context.get(context, AdminShare))
+          Effect.provide(context)
         )
         const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(1.7)`)), 14, {
           concurrency: 14

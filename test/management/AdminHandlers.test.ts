@@ -8,7 +8,7 @@ import { AuditLog } from "../../src/api-keys/AuditLog.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { describeOnEach, memory, random, sqlApiKeys, stores } from "../support/Databases.ts"
+import { besideClient, describeOnEach, memory, random, sqlApiKeys, stores } from "../support/Databases.ts"
 import { send, until, untilTrue } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
@@ -70,7 +70,7 @@ it.effect("Operations of several statements share one deadline of three seconds"
     const acquirer = Effect.succeed({ execute } as unknown as SqlConnection.Connection)
     const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "slow" }
     const slow = Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer))
-    const keys = Layer.provideMerge(Layer.fresh(sqlApiKeys), Layer.merge(slow, random))
+    const keys = Layer.provideMerge(Layer.fresh(sqlApiKeys), Layer.mergeAll(slow, besideClient, random))
     yield* Effect.gen(function*() {
       const { admin } = yield* Management
       // Both expire in the background at the start.

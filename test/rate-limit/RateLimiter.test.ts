@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import { redisMetrics } from "../../src/config/RedisSettings.ts"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
@@ -14,13 +15,13 @@ import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.t
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import * as StateLookups from "../../src/rate-limit/StateLookups.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
-const options = { timeout: Duration.millis(250), metricPrefix: "petstore_", logDown: () => Effect.void }
+const options = { timeout: Duration.millis(250), metrics: redisMetrics, logDown: () => Effect.void }
 
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
   const limiters = Layer.build(
@@ -228,7 +229,7 @@ it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(
-    Layer.build(Layer.fresh(SavedStates.layer(savedStatesOptions))),
+    Layer.build(Layer.fresh(Layer.provide(SavedStates.layer(savedStatesOptions), StateLookups.layer))),
     Context.get(RateLimiter)
   )
   const limits = { perMinute: 3, perDay: 100 }
