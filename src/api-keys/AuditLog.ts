@@ -43,7 +43,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** The log of the changes to API keys, and of bans. */
+/** The log of the changes to API keys, of bans, and of their lifting by operators. */
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
@@ -51,7 +51,9 @@ export class AuditLog extends Context.Service<AuditLog, {
   appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of the keys with a ban that began after `since`, or with one that is not stored yet. */
+  /**
+   * Returns the ids of the keys with a ban that began after `since`, or with one that this process has not stored yet.
+   */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of entries, newest first. */
   list(

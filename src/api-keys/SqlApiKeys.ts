@@ -70,7 +70,7 @@ const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
   sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text)
     AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
 
-/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows it needs. */
+/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows the page needs. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
   const { expiresBefore, ids, limit, plan, search, state, until } = selection
   const order = orderOf(sql, selection)

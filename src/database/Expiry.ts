@@ -10,12 +10,13 @@ const beginning = "-infinity"
 const runsPerRestart = 6
 
 /**
- * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both
- * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns
- * of the primary key: unlike `ctid`, they are unique in a partitioned table, too.
+ * Deletes expired rows every 10 minutes. A row expires when the time in `column` is at least `keptFor` ago by both this
+ * process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns of
+ * the primary key: unlike `ctid`, they are unique in a partitioned table, too.
  *
- * Each batch starts at the time at which the previous batch stopped. While a transaction keeps an old snapshot open,
- * such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of them again.
+ * Most batches start at the time in `column` at which the previous batch stopped. While a transaction keeps an old
+ * snapshot open, such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of
+ * them again.
  */
 export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, key, table, where }: {
   readonly table: string
@@ -66,7 +67,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
     return deleted === maxRowsPerStatement
   })
   const deleteAll = Effect.gen(function*() {
-    // If the batch from the beginning takes too long, go on where the last batch stopped.
+    // If the batch from the beginning fails, for example because it takes too long, go on where the last batch stopped.
     if (runs++ % runsPerRestart === 0) yield* Effect.ignore(restart)
     yield* Effect.repeat(deleteOn, { while: (hasMore) => hasMore })
   }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))

@@ -5,12 +5,13 @@
  *
  * 1. A value stays in the buffer until a write with this value succeeds, and is not written again after that. Only laws
  *    4 and 5 lose values.
- * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
+ * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order,
+ *    unless the database commits the statement of a failed write late.
  * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the failed write had
  *    committed nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
- *    overwrites stored values.
- * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
- *    logged.
+ *    replaces stored values, or recognises values that are stored already.
+ * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest are dropped, until
+ *    90 % are left, and logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
  *    lost: they are logged, and `BackgroundFailures.onLostValues` runs.
  * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law

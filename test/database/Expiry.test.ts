@@ -119,10 +119,6 @@ describeOnEach(stores, "Expired rows", (it, database) => {
       yield* sql`INSERT INTO kept SELECT n, now() - make_interval(secs => 200000 - n) FROM generate_series(1, 100000) AS n
         ORDER BY hashint8(n)`
       yield* sql`ANALYZE kept`
-      const remaining = Effect.map(
-        sql<{ readonly rows: number }>`SELECT count(*)::integer AS rows FROM kept`,
-        ([row]) => row?.rows ?? 0
-      )
       /** The pages that were read of the table and its indexes, once PostgreSQL has counted all deletions. */
       const pages = Effect.map(
         sql<{ readonly pages: number }>`
@@ -139,10 +135,10 @@ describeOnEach(stores, "Expired rows", (it, database) => {
         yield* connection.executeUnprepared("SELECT count(*) FROM kept", [], undefined)
         yield* Expiry.deleteExpired({ table: "kept", key: ["id"], column: "expires_at" }).pipe(
           Effect.provideService(Clock.Clock, Clock.Clock.defaultValue()),
-          Effect.andThen(untilTrue(Effect.map(remaining, (count) => count === 0), "all rows are deleted")),
+          // A look at the table itself would count as reads of it.
+          Effect.andThen(untilTrue(Effect.map(pages, (read) => read !== undefined), "all deletions are counted", 45)),
           Effect.scoped
         )
-        yield* untilTrue(Effect.map(pages, (read) => read !== undefined), "the reads are counted")
         // 13 pages a row. If each of the 20 batches also read the rows that were deleted before it, 24 pages.
         assert.isBelow((yield* pages) ?? Infinity, 1_700_000)
       }))

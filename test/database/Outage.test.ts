@@ -95,9 +95,7 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
         assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
         assert.deepStrictEqual(lost, [file])
       }).pipe(Effect.provide(database))
-    }),
-  // The first data directory of a test run takes as long as a hook may.
-  60_000
+    })
 )
 
 it.live.skipIf(!hasServer)(
@@ -130,7 +128,7 @@ it.live("The embedded database stays in place when a symbolic link to it changes
     })
     assert.lengthOf(yield* queryIn(directory)((sql) => sql`SELECT FROM pets`), 10_000)
     assert.isEmpty(yield* queryIn(other)((sql) => sql`SELECT FROM pets`))
-  }), 60_000)
+  }))
 
 const outageStates = ["57P", "53", "25006", "58", "55000", "3D000", "26000", "42P05"]
 const anyCode = fc.oneof(

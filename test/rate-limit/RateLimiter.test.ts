@@ -145,7 +145,7 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
     assert.strictEqual(yield* roundTrips, 2)
     for (let i = 2; i <= 5; i++) {
       yield* TestClock.adjust("250 millis")
-      yield* until(() => probes >= i, 2)
+      yield* until(() => probes >= i)
     }
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 

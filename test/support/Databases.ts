@@ -6,7 +6,7 @@ import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
+import { cpSync } from "node:fs"
 import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -27,7 +27,7 @@ import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { makeStores } from "../../src/resources.ts"
 import { recordErrors } from "./LoggedErrors.ts"
-import { temporaryDirectory } from "./Temporary.ts"
+import { inMemory, makeTemplate, temporaryDirectoryIn } from "./Temporary.ts"
 
 const watchEventLoop = `
 let [last, since] = [0, 0]
@@ -70,26 +70,27 @@ export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url
 /** The embedded database in a directory. */
 export const embeddedIn = (directory: string) => EmbeddedDatabase.layer(directory, "DATA_DIR", () => {})
 
-/** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
-export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
-  Effect.gen(function*() {
-    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
-    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
-    if (!existsSync(template)) {
-      const own = `${template}-${randomUUID()}`
-      mkdirSync(own)
-      yield* Effect.scoped(
-        Layer.build(
-          Layer.fresh(Layer.provide(Database.migrate(databaseNames), embeddedIn(own)))
-        )
-      )
-      // Another worker may have made the template meanwhile.
-      if (!existsSync(template)) renameSync(own, template)
-    }
-    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
-  }))
+const makeDatabase = (directory: string) =>
+  Effect.scoped(
+    Layer.build(
+      Layer.fresh(Layer.provide(Database.migrate(databaseNames), embeddedIn(directory)))
+    )
+  )
 
-/** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
+/** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
+export const dataDirectory = Effect.tap(
+  temporaryDirectoryIn(inMemory),
+  (directory) =>
+    Effect.map(
+      makeTemplate("embedded", makeDatabase),
+      (template) => cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+    )
+)
+
+/**
+ * The databases are on the live clock, so that a step of `TestClock` runs no maintenance of the embedded one, and does
+ * not close the connections to the other one.
+ */
 const liveClock = Layer.succeed(Clock.Clock, Clock.Clock.defaultValue())
 const pglite = Layer.provide(
   Layer.unwrap(Effect.map(dataDirectory, embeddedIn)),
@@ -113,9 +114,13 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
 })
 
 /** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
-const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
-  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
-}))
+const postgres = Layer.provide(
+  Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
+    const startupParameters = { synchronous_commit: "off" }
+    return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters })
+  })),
+  liveClock
+)
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 
