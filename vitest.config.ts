@@ -27,6 +27,7 @@ const rankOf = ({ moduleId }: TestSpecification): number => {
 
 class SlowestFirst extends BaseSequencer {
   override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
+    // oxlint-disable-next-line no-array-sort -- this is no array
     const sorted = await super.sort(files)
     return sorted.toSorted((a, b) => rankOf(a) - rankOf(b))
   }
