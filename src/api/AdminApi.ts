@@ -9,7 +9,7 @@ import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
-/** Requires an admin token (`ADMIN_TOKEN`, or one of `ADMIN_TOKENS`) as the bearer token. */
+/** Requires an admin token as a bearer token: `ADMIN_TOKEN` or the token in its file, or one of `ADMIN_TOKENS`. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: {

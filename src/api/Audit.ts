@@ -8,13 +8,19 @@ export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "rev
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** The operator's name for an entry without an operator, in log lines, in the command's output and in the console. */
+/**
+ * Shown in place of the operator's name for an entry that has none: in log lines, in the command's output and in the
+ * console.
+ */
 export const serviceOperator = "service"
 
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** The value of an `ApiKey` field, a grace period in seconds, or a ban's end. Times are ISO 8601. Never a secret. */
+/**
+ * The value of a field of `ApiKey` or of its limits, a grace period in seconds, or a ban's end. Times are ISO 8601. A
+ * `hint` is the last four characters of a secret. No value is a whole secret.
+ */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
@@ -33,7 +39,7 @@ export const changesOf = (before: AuditValues | null, after: AuditValues | null)
   Object.keys({ ...before, ...after })
     .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
 
-/** An entry of the audit log: a change to an API key, or the start of a ban. */
+/** An entry of the audit log: a change to an API key, or the start or the lifting of a ban. */
 export const AuditEntry = Schema.Struct({
   /** The id, unique in the log. */
   id: Schema.Int,
@@ -41,17 +47,17 @@ export const AuditEntry = Schema.Struct({
   at: Instant,
   /** The action, such as `issue` or `ban`. A newer service may send other actions. */
   action: openTo(AuditAction),
-  /** The id of the API key that was changed or banned. */
+  /** The id of the API key that the action concerns. */
   keyId: KeyId,
   /** The current name of the API key, or `null` if the key has been deleted. */
   keyName: Schema.NullOr(Schema.String),
   /** The name of the admin token, or `null` if the service acted on its own, as in a ban. */
   operator: Schema.NullOr(Schema.String),
-  /** The IP address of the operator or, for a ban, of the banned client. `null` if there was no request. */
+  /** The IP address of the operator or, for a ban, of the client whose request began it. `null` without a request. */
   address: Schema.NullOr(Schema.String),
   /** The changed fields, with their values before the change. `null` for a new key. */
   before: Schema.NullOr(AuditValues),
-  /** The changed fields, with their values after the change. */
+  /** The changed fields, with their values after the change. For a rotation, also `gracePeriodSeconds`. */
   after: Schema.NullOr(AuditValues)
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}

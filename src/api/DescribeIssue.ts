@@ -64,10 +64,10 @@ export const hasOnlyIgnorableNames = (issue: SchemaIssue.Issue, name = ""): bool
   }
 }
 
-/** The maximum number of fields or query parameters that a message names. */
+/** The maximum number of faults that a message describes. */
 export const maxNamed = 10
 
-/** Describes an unknown name, and suggests the closest known name, if one is close. `field` is the path to `name`. */
+/** Describes an unknown name, and suggests the closest known name, if one is close. `field` is `name` with its path. */
 export const describeUnknown = (field: string, name: string, known: ReadonlyArray<string>): string => {
   const closest = closestOf(name, known)
   const hint = closest === undefined ? "" : `; did you mean "${closest}"?`
@@ -80,8 +80,9 @@ interface DescribeOptions {
 }
 
 /**
- * Describes the first ten invalid fields, such as `body.name: required; body.status: expected one of …`. For an unknown
- * name, suggests the closest known name. For a missing field, quotes an unknown name that is probably a typo of it.
+ * Describes the first ten faults, such as `body.name: required; body.status: expected one of …`. For an unknown name,
+ * suggests the closest known name, if one is close. For a missing field, quotes an unknown name that is probably a typo
+ * of it.
  */
 export const describeIssue = (
   issue: SchemaIssue.Issue,

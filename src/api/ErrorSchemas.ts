@@ -1,10 +1,13 @@
-/** Declares the responses of the error classes in `Errors.ts`: one schema per status, with the Error body. */
+/** Declares the responses of the error classes in `Errors.ts`. Classes with the same status can share a schema. */
 import { Clock, Duration, Effect, Schema, SchemaGetter } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { type ApiError, bodyOf, ErrorBody, isErrorBody, type RateLimitExceeded } from "./Errors.ts"
 import { HeaderFieldsTooLarge, InternalError, RequestTimeout, ServiceUnavailable } from "./Errors.ts"
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Encodes seconds. Invalid text decodes to zero. */
+/**
+ * The `Retry-After` header: seconds, or a date that `Date.parse` reads (RFC 9110 §10.2.3). Encodes whole seconds. A
+ * past date and any other text decode to zero.
+ */
 export const RetryAfter = Schema.String.pipe(Schema.decodeTo(Schema.Duration, {
   decode: SchemaGetter.transformEffect((text) =>
     /^\d+$/.test(text)

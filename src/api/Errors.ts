@@ -99,16 +99,15 @@ const declareErrorWithWait = declareErrorWith({
 })
 
 /**
- * 400: the request is invalid (SPEC §7). The service checks, in this order, the URL and the headers, the syntax of the
- * JSON body, the names of query parameters, and the values in the path, headers, query and body. The message names only
- * the faults of the first invalid part.
+ * 400: the request is invalid (SPEC §7). The service checks a request part by part. The message names only the faults
+ * of the part that it first finds invalid.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
-/** 401: the request has no API key (SPEC §5.3). */
+/** 401: the request has no API key as a bearer token (SPEC §5.3). */
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
-/** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated (SPEC §5.3). */
+/** 401: the API key is malformed, unknown, disabled, expired, revoked or rotated, or an admin token (SPEC §5.3). */
 export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey") {}
-/** 401: the request has no admin token. */
+/** 401: the request has no admin token as a bearer token. */
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
 /** 401: the admin token is wrong. */
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
@@ -120,15 +119,15 @@ export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 /** 408: the request took too long to arrive. */
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
-/** 409: the state of the resource does not allow the change. */
+/** 409: the resource's state does not allow the change, or the `Idempotency-Key` has already issued an API key. */
 export class Conflict extends declareError<Conflict>()("Conflict") {}
 /** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends declareError<Gone>()("Gone") {}
 /** 412: `If-Match` does not match the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
-/** 413: the body is larger than 16 KiB, or comes in too many chunks or with too long chunk extensions. */
+/** 413: the body is larger than 16 KiB, or has too many chunks or too long chunk extensions. */
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
-/** 415: the body is not uncompressed `application/json` in UTF-8. */
+/** 415: the headers do not declare the body as uncompressed `application/json` in UTF-8. */
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
 /** 417: the `Expect` header has a value other than `100-continue`. */
 export class ExpectationFailed extends declareError<ExpectationFailed>()("ExpectationFailed") {}
@@ -138,7 +137,10 @@ export class MisdirectedRequest extends declareError<MisdirectedRequest>()("Misd
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
-/** 429: the API key is banned, as it kept sending requests after 429s (SPEC §8). The ban ends after `retryAfter`. */
+/**
+ * 429: the API key is banned, as it kept sending requests after 429s (SPEC §8). After `retryAfter`, the ban has ended
+ * and no limit is used up.
+ */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 /** 429: too many requests without a valid admin token came from the client's address. */
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
@@ -146,7 +148,10 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: overload, an outage of the database, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
+/**
+ * 503: the service is overloaded, or its database does not respond or rejects writes. On `/readyz`, also during
+ * shutdown. `retryAfter` defaults to 1 s.
+ */
 export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>()("ServiceUnavailable") {}
 /** 505: the version of HTTP is not supported. */
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}

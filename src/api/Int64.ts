@@ -1,4 +1,4 @@
-/** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
+/** Exact 64-bit integers in JSON. `JSON.parse` alone can round integers beyond 2^53, so use {@link exactJson}. */
 import { Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { hasOnlyIgnorableNames } from "./DescribeIssue.ts"
@@ -102,7 +102,7 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs a reviver, which is slow. */
+/** Matches JSON text for which `JSON.parse` may return a wrong integer. Only such text needs a (slow) reviver. */
 const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 
 /**

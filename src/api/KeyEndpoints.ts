@@ -41,8 +41,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   }).pipe(inOrder(...operationSteps)).annotateMerge(OpenApi.annotations({
     summary: "List keys",
     description:
-      "Returns a page of the keys, without secrets. A page of banned keys can have fewer keys than `limit`, or none, " +
-      "and still have a `Link` to the next page."
+      "Returns a page of the keys, without secrets. A page of one state, plan or expiry can have fewer keys than " +
+      "`limit`, or none, and still have a `Link` to the next page."
   })),
   HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: withETag(Keys.ApiKeyDetails), error: notFound })
     .pipe(inOrder(...operationSteps))

@@ -55,7 +55,7 @@ const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
 
 const isEnabled = Schema.Boolean.annotate({
-  description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
+  description: "Whether the key is enabled. Requests with a disabled key get 401 until it is enabled again."
 })
 
 /** The body of `issueKey`. */
@@ -104,7 +104,7 @@ export const ApiKey = Schema.Struct({
   plan: Plan,
   /** The limits of the plan, or of the key on plan enterprise. */
   limits: Limits,
-  /** Whether requests with the key are authenticated. */
+  /** Whether the key is enabled. Requests with a disabled key get 401. */
   enabled: isEnabled,
   /** When the key was issued. */
   createdAt: Instant,
@@ -129,8 +129,9 @@ export const IssuedKey = Schema.Struct({
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /**
- * The position that a cursor encodes: the last key of the previous page. `createdAt` is in epoch milliseconds. Only the
- * cursors of a list with `search` have `name`, because that list is in the order of names.
+ * The position that a cursor encodes: the last key that the previous page has, or that its filter looked at.
+ * `createdAt` is in epoch milliseconds. Only the cursors of a list with `search` have `name`, because that list is in
+ * the order of names.
  */
 export interface KeyPosition {
   readonly createdAt: number
@@ -177,7 +178,7 @@ export const KeyOrder = oneOf("oldest", "newest").annotate({
 export const KeysQuery = Schema.Struct({
   /** Only keys on this plan. */
   plan: Schema.optionalKey(Plan),
-  /** Only keys in this state. */
+  /** Only keys in this state. `active` includes banned keys. */
   state: Schema.optionalKey(KeyState),
   /** Only keys whose name begins with this text, or whose id or last four characters of the secret are this text. */
   search: Schema.String.annotate({
@@ -270,13 +271,13 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
-/** Whether other processes may count requests and ban keys on their own, so that `usage` and `ban` are incomplete. */
+/** Whether `usage` and `ban` may be incomplete, because other processes may count requests and ban keys too. */
 export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
   counting !== "shared" && counting !== "single"
 
 /** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
-  /** How long former secrets keep working, in seconds, up to 30 days. The default is 0. */
+  /** Former secrets keep working for at most this many seconds, up to 30 days. The default is 0. */
   gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
     .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
     .pipe(Schema.optionalKey)

@@ -1,4 +1,4 @@
-/** Adds data that SPEC.md or tools require to the OpenAPI documents that Effect derives from `HttpApi`s. */
+/** Adapts the OpenAPI documents that Effect derives from `HttpApi`s to SPEC.md and to tools. */
 import { Predicate, Record as Records, Schema } from "effect"
 import type { OpenApi } from "effect/http-api"
 

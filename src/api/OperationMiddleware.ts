@@ -28,7 +28,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
 
 /**
  * Counts the request against the limits of the API key. Fails with 429 if the key exceeds a limit or is banned (SPEC
- * §5.4, §8), and with 503 if the key's counts cannot be loaded.
+ * §5.4, §8), and with 503 if the key's counts cannot be loaded or saved.
  */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
@@ -95,8 +95,9 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
 }
 
 /**
- * Reads the body before `Validation`. Fails with 408 if it arrives too slowly, 413 if it is too large, 415 if it is not
- * declared as uncompressed UTF-8 JSON, 400 if it is malformed, and 417 if `Expect` has an unknown value.
+ * Reads the body before `Validation`. Fails with 408 if the body arrives too slowly, 413 if it is too large or has too
+ * many chunks, 415 if the headers do not declare it as uncompressed UTF-8 JSON, 400 if it is malformed, and 417 if
+ * `Expect` has an unknown value.
  */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
@@ -125,7 +126,7 @@ export const bodySteps = [RequestBody, ...operationSteps] as const
 
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
-/** Marks a deprecated endpoint. All its responses carry `headers`, unless Node's parser rejects the request. */
+/** Marks a deprecated endpoint. Its responses carry `headers`, unless Node rejects the request before its routing. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   readonly successor: string

@@ -1,11 +1,11 @@
 import { Schema } from "effect"
 import { oneOf } from "./TextSchemas.ts"
 
-/** The maximum numbers of requests in 60 seconds (`perMinute`) and in 86,400 seconds (`perDay`). */
+/** The maximum numbers of requests in a window of 60 seconds (`perMinute`) and of 86,400 seconds (`perDay`). */
 export const Limits = Schema.Struct({
-  /** Requests in 60 seconds. */
+  /** Requests in a window of 60 seconds. */
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
-  /** Requests in 86,400 seconds. */
+  /** Requests in a window of 86,400 seconds. */
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}

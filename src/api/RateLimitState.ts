@@ -12,7 +12,7 @@ export const RateLimitState = Schema.Struct({
   limit: Schema.FiniteFromString,
   /** The remaining requests of the window. */
   remaining: Schema.FiniteFromString,
-  /** When the window ends. Then all requests of the limit remain again. */
+  /** When the window, or a ban, ends. Then all requests of the limit remain again. */
   resetAt: EpochSeconds
 }).pipe(
   Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
@@ -21,7 +21,7 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Returns `None` if the headers show the limits of the client's address (scope `address`), not those of an API key. */
+/** Returns `None` without rate-limit headers, or if they show the limits of the client's address (scope `address`). */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 

@@ -27,7 +27,7 @@ const commonHeaders: Headers = {
   "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
   "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", { type: "integer", examples: [1795240800] }),
   "X-RateLimit-Scope": header(
-    "Whose limits these are: the API key's, or the client address's if no operation was called with a valid key.",
+    "Whose limits these are: the API key's, or the client address's if the request counted against no API key.",
     { type: "string", enum: ["key", "address"] }
   ),
   "RateLimit-Policy": header(
@@ -49,7 +49,10 @@ export const challenge = {
   invalid: `Bearer realm="${realm}", error="invalid_token"`
 }
 
-/** The header of a 415 for a compressed body: the service accepts only uncompressed ones (RFC 9110 §12.5.3). */
+/**
+ * The header of a 415 if the request has `Content-Encoding`: the service accepts only uncompressed bodies (RFC 9110
+ * §12.5.3).
+ */
 export const acceptedCodings = { "accept-encoding": "identity" }
 
 const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })

@@ -58,7 +58,7 @@ const idempotencyKeyForm = /^(?:\x22[!#-~]{1,255}\x22|[!#-~]{1,255})$/
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
 export const idempotencyKey = (description: string, example: string) => {
   const expected =
-    "one idempotency key of 1 to 255 visible ASCII characters without spaces, optionally in quotation marks"
+    "one idempotency key of 1 to 255 visible ASCII characters other than quotation marks, optionally in quotation marks"
   const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
   const key = Schema.String.check(Schema.isPattern(idempotencyKeyForm, { expected }))

@@ -38,7 +38,7 @@ export interface FoundKey extends Keys.ListedKey {
 
 /** The options of `issue`. */
 export interface IssueOptions extends CallOptions {
-  /** A second call with the same idempotency key issues no key, and fails with `Conflict`. */
+  /** If an earlier call with this idempotency key issued a key, the call issues none, and fails with `Conflict`. */
   readonly idempotencyKey?: string | undefined
 }
 
@@ -50,7 +50,7 @@ export interface ChangeOptions extends CallOptions {
 
 /** The options of `rotate`. */
 export interface RotateOptions extends ChangeOptions {
-  /** How long former secrets keep working: whole seconds up to 30 days. The default is 0. */
+  /** Former secrets keep working for at most this time: whole seconds, up to 30 days. The default is 0. */
   readonly gracePeriod?: Duration.Input | undefined
 }
 
@@ -120,7 +120,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       return Stream.flattenIterable(Stream.map(pages, ({ keys }) => keys))
     },
     /**
-     * Finds the API key that a current or former secret belongs to. The request contains only the secret's SHA-256.
+     * Finds the API key that a current or former secret belongs to. Of the secret, the request has only the SHA-256.
      *
      * @example
      * const leaked = yield* admin.whose(secret)
@@ -177,7 +177,10 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
     revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("revoke", api.revokeKey(changeOf(id, options)), options, ofKey(id)),
-    /** Ends the ban of a key. Limits that the key has used up stay used up. */
+    /**
+     * Ends the ban of a key. Without Redis, ends it only in the process that responds. Limits that the key has used up
+     * stay used up.
+     */
     unban: (id: string, options?: CallOptions): Effect.Effect<void, GetKeyError> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),
     /** Gets one page of the audit log, newest first. */
@@ -199,7 +202,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
- * 429, or if its token was unavailable, because other failures do not show whether the service made the change.
+ * 429, or if its token was unavailable: after other failures, such as no response, the change may have been made.
  */
 export class AdminClient extends Context.Service<AdminClient>()("petstore/AdminClient", { make }) {
   /** A client that sends requests with `fetch`. */

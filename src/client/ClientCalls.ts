@@ -44,7 +44,8 @@ const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> 
 )
 
 /**
- * Runs an effect that calls a client. Returns the effect's result, and the metadata of the last successful response.
+ * Runs an effect that calls a client. Returns the effect's result, and the metadata of the response to its last
+ * successful call. Dies if there was none.
  *
  * @example
  * const [created, { isReplayed, requestId }] = yield* withMetadata(client.create(fields, { idempotencyKey }))

@@ -28,7 +28,7 @@ export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("Unde
 /** An argument or a header is invalid, so the client sent no request. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", safe) {}
 
-/** The effect that returns the API key or the token failed, so the client sent no request. */
+/** The effect that returns the API key or the token failed, so the client did not send the request, or its retry. */
 export class SecretUnavailable extends Schema.TaggedError<SecretUnavailable>()("SecretUnavailable", safe) {}
 
 /** The `reason` of a `PetstoreClientError`. Handle it with `Effect.catchReason`. */
@@ -59,7 +59,7 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
   /** The same as `reason`. */
   override readonly cause = this.reason
 
-  /** For your own log: names the method, the URL and the cause. In a decoded error, the same as `reason.message`. */
+  /** For your own log: can name the method, the URL and the cause. In a decoded error, the same as `reason.message`. */
   override get message(): string {
     return this.reason.message
   }
@@ -138,7 +138,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Makes the error of a call whose request could not be encoded (no `response`), or whose `response` not decoded. */
+/** Makes the error of a call whose request could not be encoded (no `response`), or whose `response` is invalid. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>

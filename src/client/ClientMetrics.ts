@@ -12,7 +12,7 @@ const waits = Metric.histogram(`${Brand.name}_client_wait_duration_seconds`, {
   boundaries: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3_600, 86_400]
 })
 const limit = Metric.gauge(`${Brand.name}_client_limit_requests`, { description: "The most restrictive limit." })
-const remaining = Metric.gauge(`${Brand.name}_client_remaining_requests`, { description: "What is left of the limit." })
+const remaining = Metric.gauge(`${Brand.name}_client_remaining_requests`, { description: "The remaining requests." })
 
 export type ClientMetrics = ReturnType<typeof makeMetrics>
 

@@ -1,6 +1,7 @@
 /**
  * Paces the requests of a client by the rate-limit headers of responses (SPEC §8), so that a program that calls in a
- * loop does not get its API key banned. Waiting calls get their turns in order of arrival.
+ * loop does not get its API key banned. Waiting calls get their turns in order of arrival. Only during a pause, calls
+ * that cannot wait for its end go first.
  */
 import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -27,7 +28,10 @@ interface Pause {
   readonly probeAt: number
 }
 
-/** A call in line. Its `turn` is to send its request, or to end with an earlier 429. `deadline` is in epoch ms. */
+/**
+ * A call in line or in flight. Its `turn` is to send its request, or to end with an earlier 429. `deadline` is in epoch
+ * milliseconds.
+ */
 interface Waiter {
   readonly deadline: number
   readonly turn: Deferred.Deferred<"send" | Response>
@@ -71,7 +75,10 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     if (former !== undefined) yield* Deferred.succeed(former, undefined)
   }, Effect.uninterruptible)
 
-  /** Raises `maxInFlight` by 1 if a response takes over a second, so that a slow request does not block other calls. */
+  /**
+   * Raises `maxInFlight` by 1 if a response takes over a second, but not over the remaining requests. So a slow request
+   * does not block other calls.
+   */
   const raiseLimit = Effect.andThen(Effect.delay(update(withRaisedLimit), "1 second"), Effect.never)
 
   const sleepUntilEnd = Effect.fnUntraced(function*(pause: Pause) {
@@ -93,7 +100,8 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
     /**
-     * Sends the request in its turn. If a 429 began a pause that ends after `deadline` (epoch ms), returns that 429.
+     * Sends the request in its turn. If a 429 began a pause that ends after `deadline` (epoch ms), returns that 429
+     * until the pause's `probeAt`.
      */
     attempt: Effect.fnUntraced(function*<E, R>(send: Effect.Effect<Response, E, R>, deadline: number) {
       const waiter: Waiter = { deadline, turn: yield* Deferred.make<"send" | Response>() }
@@ -175,7 +183,7 @@ const withResponse = (
     ...state,
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // Without rate-limit headers, as from the management port, do not limit the requests in flight.
+      // After a success without rate-limit headers, as from the management port, do not limit the requests in flight.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),

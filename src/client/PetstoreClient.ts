@@ -37,8 +37,9 @@ export interface AllQuery extends StreamQuery<ListQuery> {}
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
   /**
-   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters and no space.
-   * By default, each run of the effect uses a new UUID.
+   * Within 24 hours, an API key creates at most one pet with an idempotency key. An idempotency key has 1 to 255
+   * visible ASCII characters other than quotation marks, and may be in quotation marks. By default, each run of the
+   * effect uses a new UUID.
    */
   readonly idempotencyKey?: string | undefined
 }
@@ -95,8 +96,9 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     all: (query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError> =>
       Stream.flattenIterable(Stream.map(pages(query, options), ({ pets }) => pets)),
     /**
-     * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with the
-     * same `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if the key created a different pet.
+     * Creates at most one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with
+     * the same `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if the idempotency key created a
+     * different pet.
      *
      * @example
      * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
@@ -123,8 +125,9 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
 }, Effect.provide([HttpApiMiddleware.layerClient(Auth, noopMiddleware), SecureRandom.layerWebCrypto]))
 
 /**
- * A client of the Petstore service. Retries with backoff after a 408, a 429, a 5xx other than 505, or no response, but
- * not before `Retry-After`. Sends an `Idempotency-Key` with each create, so a retry creates no second pet.
+ * A client of the Petstore service. Retries with backoff after a 408, a 429, a 5xx other than 505, no response, or an
+ * unavailable API key, but not before `Retry-After`. Sends an `Idempotency-Key` with each create, so a retry creates no
+ * second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/PetstoreClient", { make }) {
   /** A client that sends requests with `fetch`. */

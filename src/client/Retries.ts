@@ -1,7 +1,7 @@
 /**
- * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). Retries any request that the
- * service did not process: after a 429, or if the secret was unavailable. After a 408, a 5xx other than 505, or no
- * response, retries only idempotent requests. After a 429, `Pacing.ts` also delays the client's other calls.
+ * Retries requests, by default with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, or if the
+ * secret was unavailable, retries any request, because the service did not process it. After a 408, a 5xx other than
+ * 505, or no response, retries only idempotent requests. After a 429, `Pacing.ts` also delays the client's other calls.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientRequest, HttpClientResponse } from "effect/http"
@@ -13,13 +13,15 @@ import type { Pacing } from "./Pacing.ts"
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /** The minimum delays between attempts. By default, 200 ms, then twice the delay before, each with 20 % jitter. */
+  /** The minimum delays between attempts. By default 200, 400, 800 ms and so on, each with up to 20 % jitter. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * A retry must start within this time of the call's start. If backoff or a rate limit would delay it more, the call
-   * fails at once. The default and the maximum are the call's `timeout`.
+   * A retry must start within this time of the call's start. If backoff or `Retry-After` would delay it more, the call
+   * fails at once. A call waits for the end of a used-up limit or a ban only if that comes within this time. Otherwise,
+   * the call is sent without this wait, or fails with the last 429 if that is less than a minute old. The default and
+   * the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

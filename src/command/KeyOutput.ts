@@ -118,7 +118,7 @@ const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["m
 const describeFormer = ({ endsAt, hint, lastUsedAt }: FormerSecret): string =>
   `former     ${formatHint(hint)} ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
 
-/** Says what rejects requests now: a ban, or the exhausted window that ends last. */
+/** Says until when a ban, or the exhausted window that ends last, rejects requests. */
 const describeRejection = ({ ban, usage: { day, minute } }: ApiKeyDetails): string => {
   if (ban !== null) return `rejected until ${formatTime(ban.until)} (ban)`
   const windows = [{ name: "minute", ...minute }, { name: "day", ...day }].filter(({ remaining }) => remaining === 0)

@@ -1,5 +1,5 @@
 /**
- * Parses `DATABASE_URL`. Also checks URL parameters, and reads the TLS files that they name, for `RedisUrl.ts`.
+ * Parses `DATABASE_URL`. `RedisUrl.ts` uses its checks of URL parameters and of the TLS files that these name.
  *
  * A parser fails with the end of an error message: "a database number" becomes "Expected redis://… with a database
  * number", and "" becomes "Expected redis://…". These texts quote no part of the URL except file paths, because other

@@ -20,7 +20,10 @@ const hasOneMore = (longer: string, shorter: string): boolean =>
   longer.length === shorter.length + 1 &&
   Array.from(longer).some((_, index) => longer.slice(0, index) + longer.slice(index + 1) === shorter)
 
-/** Whether one typo makes `name` of `setting`: a swap of neighbours, or a missing, additional or wrong character. */
+/**
+ * Whether one typo makes `name` of `setting`: a swap of neighbours, a missing, additional or wrong character, or
+ * another case.
+ */
 const isTypo = (name: string, setting: string): boolean => {
   if (Array.from(setting).some((_, index) => swapAt(setting, index) === name)) return true
   if (setting.length <= maxShortName) return false

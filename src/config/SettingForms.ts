@@ -7,7 +7,10 @@ import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/DescribeIssue.ts"
 import { formatChoice } from "../api/TextSchemas.ts"
 
-/** The form of a setting's value, in words and as a parser. The error is `Expected ${form}` and the text of `parse`. */
+/**
+ * The form of a setting's value, in words and as a parser. The error is `Expected ${form}`, and then the text that
+ * `parse` fails with.
+ */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>

@@ -18,8 +18,8 @@ export const maxResponsesClose = Config.map(
 )
 
 /**
- * Waits at most `duration` for the finalizers of `layer`, then runs `orElse`. So there is time left to close the layers
- * that `layer` depends on.
+ * Waits at most `duration` for the finalizers of `layer`. If they take longer, runs `orElse` and stops waiting, so that
+ * there is time left to close the layers that `layer` depends on.
  */
 export const closeWithin =
   (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>

@@ -15,7 +15,10 @@ import { formatInstant, formatLimits, formatNumber, handleSubmit, textsOf } from
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** Sends requests until the page is full: a response can have fewer keys than its limit, although more keys match. */
+/**
+ * Sends requests until the page is full or the list ends: a response can have fewer keys than its limit, although more
+ * keys match.
+ */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const size = query.limit ?? pageSize
   return Effect.flatMap(client.list({ ...query, limit: size - found.length }), ({ keys, next }) => {

@@ -18,7 +18,7 @@ export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at
 
 const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** The maximum number of rows on a page. */
+/** The maximum number of rows on a page, unless the URL has a `limit`. */
 export const pageSize = 50
 
 /**

@@ -48,8 +48,8 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Do not sign out while a dialog blocks navigation: this would close the dialog, which may show a new
-            // secret.
+            // Do not sign out while a dialog blocks navigation: signing out would close the dialog, which may show a
+            // new secret.
             if (signOut && isRejected && !isNavigationBlocked()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
@@ -60,7 +60,7 @@ const useCall = () => {
   )
 }
 
-/** The state of a repeated request. After a failed reload, `value` is still the result of the last successful one. */
+/** The state of a request that can be repeated. After a failed repeat, `value` is still that of the last success. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined

@@ -16,7 +16,10 @@ interface PageQuery {
   readonly cursor?: Cursor
 }
 
-/** Returns the items of a page, and the query of the next page, if there is one. */
+/**
+ * Returns the items of a page, and the query of the next page, if there is one. Before it returns them, waits until a
+ * turn of the event loop has time for them (`PageTurns.ts`).
+ */
 export const listPage = <New extends object, Filter extends keyof New, Unavailable, Query extends PageQuery>(
   store: Pick<Collection<New, Filter, unknown, Unavailable>, "list">,
   query: Query,
@@ -56,8 +59,8 @@ type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 
 /**
  * Builds the handlers of a group, which use `store`. HttpApi merges the context in which handlers are built into the
- * context of each request. So reduce it to the services that the handlers need: a smaller context is copied faster, and
- * its span and log annotations would replace those of the request.
+ * context of each request. So remove the services that requests do not use, because a smaller context is copied faster.
+ * Also remove the span and the log annotations of the build, which would replace those of the request.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,

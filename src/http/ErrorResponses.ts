@@ -36,8 +36,8 @@ const ofMissingRoute = (
 
 /**
  * Returns the response to a failure that HttpApi does not handle. API errors, such as those of `headError` and
- * `/readyz`, get their own status. Requests without a route get 404, 405 or 400, and OPTIONS gets 204. Other failures
- * and defects are logged and get 500.
+ * `/readyz`, get their own status. Requests without a route get 404, 405 or 400. OPTIONS of a known path gets 204.
+ * Other failures and defects are logged and get 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
@@ -46,7 +46,8 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Option.getOrUndefined(Cause.findErrorOption(cause))
-  // Close the connection: the bytes after a faulty head may not be a new request.
+  // Close the connection: after a faulty head, the next bytes may not be a new request. This also closes it after the
+  // 503 of `/readyz` and the 412 of a document, although their heads are not faulty.
   if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, context, routesAt))

@@ -42,7 +42,7 @@ const style = `
 /**
  * The script of the page, in three parts:
  * 1. JSON parsers that do not round. The explorer parses responses and request bodies, and without this part, integers
- *    beyond 2^53 are rounded.
+ *    beyond 2^53 can be rounded.
  * 2. A correction of the explorer's method `recomputeFetchOptions`. Without this part, the explorer sends a rounded
  *    body, and shows a curl command that a `'` in the body breaks.
  * 3. The OpenAPI document, with the page's own address in place of the placeholders.
@@ -84,7 +84,10 @@ const completeParameter = (parameter: OpenApi.OpenAPISpecParameter) => {
   return { ...rest, ...Predicate.hasProperty(example, "value") && { example: example.value } }
 }
 
-/** Adapts a document to the explorer: adds code samples, and keeps only the first server and all digits of integers. */
+/**
+ * Adapts a document to the explorer: adds code samples, gives examples in the form that the explorer shows, keeps only
+ * the first server, and turns integers that the explorer would round into strings.
+ */
 const adapt = (document: OpenApi.OpenAPISpec): unknown => {
   const paths = Records.map(document.paths, (item, path) =>
     Object.fromEntries(methods.flatMap((method) => {

@@ -44,7 +44,7 @@ export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore
 const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
   Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))
 
-/** Redacts all other query parameters in spans, because a client can send a secret in any of them. */
+/** In spans, redacts all query parameters but these three, because a client can send a secret in any other one. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 export const layer = <E, R>(

@@ -81,7 +81,7 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
 /**
  * Counts a request against the client's address, to limit the guessing of API keys. Replaces the response with a 429 if
  * the address is over its limit. Call this only if the request counted against no API key. A request does not count if
- * `isFree` is true, or if the response is a server error. Only a 505 counts, because the client chose the HTTP version.
+ * `isFree` is true, or if the response is a server error other than 505: a client chooses its HTTP version.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],

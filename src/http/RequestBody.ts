@@ -53,7 +53,7 @@ const expectedOf = (text: string): string | undefined => {
 
 const unexpected = /Unexpected token '.'/su
 
-/** Returns only the fault's cause and position, because the rest of V8's message can quote the body. */
+/** Returns only the fault's cause and position, because the rest of V8's message can quote more of the body. */
 const describeFault = (message: string, text: string): string => {
   const [found] = unexpected.exec(message) ?? []
   if (found !== undefined) return `${found} at position ${positionOfUnexpected(text, 0, text.length)}`

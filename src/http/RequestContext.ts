@@ -17,7 +17,10 @@ class RequestState {
   endpoint: HttpApiEndpoint.Top | undefined
   keyId: string | undefined
   rejectedKey: RejectedKey | undefined
-  /** The rate limiter's decision on the API key. While unset, the request counts against the client's address. */
+  /**
+   * The rate limiter's decision on the API key. Only if it is unset at the end of the request, the request can count
+   * against the client's address.
+   */
   keyDecision: Decision | undefined
   /** For the access log: the window (`minute` or `day`) or the `ban` that rejected the request. */
   window: RejectingWindow | undefined
@@ -52,7 +55,7 @@ class RequestState {
     this.keyDecision = decision
   }
 
-  /** The request is over the limits of its API key, or of its `address`. */
+  /** The request is over the limits of its API key or of its `address`, or its API key is banned. */
   exceeded(window: RejectingWindow | undefined, address?: string): void {
     this.window = window
     if (address !== undefined) this.rejectedKey ??= { address }

@@ -18,7 +18,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The members of Node's `IncomingMessage` that this service uses. In-process tests have no `IncomingMessage`. */
+/** The members of Node's `IncomingMessage` that this file uses. In-process tests have no `IncomingMessage`. */
 export interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
@@ -39,7 +39,8 @@ export const bearerOf = (head: RequestHead): string | undefined =>
   /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
 
 /**
- * Matches straight and curly quotation marks: the curly ones by their UTF-8 bytes, as Node reads headers as Latin-1.
+ * Matches a quotation mark at the start, straight or curly, or a straight one at the end. Matches a curly one by its
+ * UTF-8 bytes, because Node reads headers as Latin-1.
  */
 const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
 

@@ -21,12 +21,13 @@ export interface PortHooks {
   /** Whether a request has no span. */
   readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
   /**
-   * Adds the port's headers. On the API port, also charges the address, which can cause a 429, and logs the request.
+   * Adds the port's headers. On the API port, also logs the request, and charges it to its address if no API key was
+   * charged, which can make the response a 429.
    */
   readonly completeResponse: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
-   * Runs instead of `completeResponse` for a request that is interrupted before it has a response, because the client
-   * disconnected or the process stops.
+   * Runs instead of `completeResponse` for a request that is interrupted before it has a response, because its
+   * connection closed or the process stops.
    */
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
 }

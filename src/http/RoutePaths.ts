@@ -45,7 +45,7 @@ const segmentsOf = (path: string): ReadonlyArray<string> => path.split("/").filt
 
 /**
  * Corrects typos in `path`: returns it with the fixed segments of `route`, if each resembles the segment of `path` at
- * the same place. Segments like `:id` stay.
+ * the same place. For a segment like `:id` of `route`, keeps the segment of `path`.
  */
 const correct = (path: string, route: string): string | undefined => {
   const [sent, known] = [segmentsOf(path), segmentsOf(route)]

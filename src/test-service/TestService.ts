@@ -21,7 +21,7 @@ export interface SentRequest {
   readonly headers: Readonly<Record<string, string>>
   /** The text of the body, or an empty string. */
   readonly body: string
-  /** The status of the response, or `undefined` if there was none. */
+  /** The status of the response, or `undefined` if the client got none. */
   readonly status: number | undefined
 }
 
@@ -35,7 +35,10 @@ export class TestService extends Context.Service<TestService, {
   readonly banKey: Effect.Effect<void>
   /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Until `recover` runs, calls of the stores of pets and other resources fail: they get 503 `service_unavailable`. */
+  /**
+   * Until `recover` runs, the stores of pets and other resources fail. Requests that use them get 503
+   * `service_unavailable`.
+   */
   readonly becomeUnavailable: Effect.Effect<void>
   /**
    * Makes the next request fail with `error`, or with a transport error if `error` has no status, such as
