@@ -107,9 +107,11 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const pool = yield* PgPool.make(options)
 
   const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
+    // The time of the reply would make a session younger than it is.
+    const askedAt = performance.now()
     const reported = Effect.map(
       lent.executeUnprepared(ageOfSession, [], undefined),
-      ([session]) => onReadOnly(performance.now() - Number(session?.age))
+      ([session]) => onReadOnly(askedAt - Number(session?.age))
     )
     const ended = isPooled ? lent.executeUnprepared(endReadOnlySession, [], undefined) : Effect.void
     return Effect.ignore(Effect.andThen(reported, ended))
@@ -151,7 +153,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {
-    const base = yield* onceSettled(pool.get)
+    const base = yield* pool.get
     const reserved = yield* base.pin
     const lent = new Lent(reserved, sent)
     const onReadOnly = yield* OnReserved

@@ -57,7 +57,6 @@ export class Connection implements RequestHost, ResponseHost {
   /** Starts the latest request, while it waits for the response before it. */
   #start: (() => void) | undefined
   #hasFault = false
-  #isEnding = false
   /** The total size of the `Upgrade` requests, if the connection has received nothing else. */
   #upgradeBytes = 0
   #undoUpgrade: (() => void) | undefined
@@ -83,7 +82,6 @@ export class Connection implements RequestHost, ResponseHost {
     if (this.#start !== undefined) {
       this.#response?.makeLast()
       this.#stopReading()
-      this.#socket.pause()
       return
     }
     request.host = this
@@ -131,13 +129,12 @@ export class Connection implements RequestHost, ResponseHost {
    * pending response. `respond` must call `end`.
    */
   fail(fault: Error, respond: () => void): void {
-    if (this.#hasFault || this.#isEnding) return
+    if (this.#hasFault) return
     this.#hasFault = true
     this.#stopReading()
     // Node's listener would end the socket before the response if the client half-closes.
     this.#socket.removeAllListeners("end")
     this.#limitEnd(this.limits.requestMs)
-    this.sends.flush()
     const request = this.#request
     const response = this.#response
     const isInBody = request?.isWhole === false
@@ -155,8 +152,6 @@ export class Connection implements RequestHost, ResponseHost {
    * unread input would reset the connection, and the client could lose the response.
    */
   end(): void {
-    if (this.#isEnding) return
-    this.#isEnding = true
     this.#stopReading()
     this.#socket.end()
     this.#socket.resume()
@@ -175,7 +170,7 @@ export class Connection implements RequestHost, ResponseHost {
   #becomeIdle(): void {
     if (this.#response !== undefined || this.#request?.isWhole === false) return
     this.#request = undefined
-    if (!this.#hasFault && !this.#isEnding) this.#limitEnd(this.limits.idleMs)
+    this.#limitEnd(this.limits.idleMs)
   }
 
   /** Drops the rest of the current read, which can hold 2,521 requests, and discards further input. */

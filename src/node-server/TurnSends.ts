@@ -2,18 +2,18 @@
  * Sends all responses of an event-loop turn together, so that each client process wakes only once for them. A get then
  * takes 0.5 to 0.7 times the CPU time (docs/performance.md).
  *
- * Laws: each added response is sent once, in the order of adding, at the end of its turn or at the next `flush`. `send`
- * must not throw, because it would take the other responses of the turn with it.
+ * Laws: each added response is sent once, in the order of adding, at the end of its turn. `send` must not throw,
+ * because it would take the other responses of the turn with it.
  */
 export class TurnSends {
   #responses: Array<{ send(): void }> = []
 
   add(response: { send(): void }): void {
-    if (this.#responses.length === 0) setImmediate(this.flush)
+    if (this.#responses.length === 0) setImmediate(this.#flush)
     this.#responses.push(response)
   }
 
-  readonly flush = (): void => {
+  readonly #flush = (): void => {
     const responses = this.#responses
     this.#responses = []
     for (const response of responses) response.send()
