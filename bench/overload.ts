@@ -8,16 +8,19 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Duration, Effect } from "effect"
+import { hash } from "node:crypto"
 import { connect } from "node:net"
+import { randomLength, withChecksum } from "../src/api/Secrets.ts"
 import { send } from "../test/support/Process.ts"
 import { freePort } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
+import { load } from "./load.ts"
 import * as Workload from "./Workload.ts"
 
 const seconds = 8
 
-/** The heap that Node gives to a process in a container of 768 MiB. */
-const heapMegabytes = 384
+/** The heap that Node gives to a process in a container of 768 MiB, and of 958 MiB, which has room for full caches. */
+const [heapMegabytes, fullHeapMegabytes] = [384, 479]
 
 /** Clients that connect from addresses in 127.0.0.0/24, send bytes, and then neither read nor close. */
 type Trial = readonly [
@@ -25,8 +28,42 @@ type Trial = readonly [
   addresses: number,
   what: string,
   bytesOf: (key: string, index: number) => string,
-  options?: { readonly keys?: number; readonly goal?: string; readonly isManagement?: boolean }
+  options?: {
+    readonly keys?: number
+    readonly goal?: string
+    readonly isManagement?: boolean
+    /** Whether the caches are filled before, so that they belong to the memory at rest. */
+    readonly isFull?: boolean
+  }
 ]
+
+/** Fills the caches of keys, of their counts, of pets and of addresses (docs/configuration.md). */
+const fillCaches = Effect.fnUntraced(function*(url: string, service: Contender.Contender) {
+  const [count, pets] = [100_000, 524_288]
+  const secrets = Array.from({ length: count }, (_, index) => withChecksum(String(index).padStart(randomLength, "0")))
+  const hashes = JSON.stringify(secrets.map((secret) => hash("sha256", secret)))
+  yield* Workload.queryAt(url)((sql) =>
+    Effect.all([
+      sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+        SELECT 'key_' || n, 'full', 'pro', 300, 10000, now() FROM generate_series(1, ${count}) AS n`,
+      sql`INSERT INTO api_key_secrets (hash, key_id)
+        SELECT decode(hash, 'hex'), 'key_' || n FROM json_array_elements_text(${hashes}::json) WITH ORDINALITY AS t (hash, n)`,
+      sql`INSERT INTO pets (name, category_id) SELECT 'pet ' || n, 1 FROM generate_series(1, ${pets}) AS n`,
+      sql`ANALYZE`
+    ])
+  )
+  const ports = [Number(new URL(service.address).port)]
+  let next = 0
+  const pageOfKey = () => page(secrets[next++ % count] ?? "", next * 100 % pets)
+  const ofAddress = () => {
+    const address = `10.${next >> 16 & 255}.${next >> 8 & 255}.${next++ & 255}`
+    return Workload.request("GET /v1/pets", undefined, `X-Forwarded-For: ${address}\r\n`)
+  }
+  for (const request of [pageOfKey, ofAddress]) {
+    const { statuses } = yield* Effect.promise(() => load({ ports, request, connections: 32, requests: count }))
+    yield* Console.error(`Filled the caches: ${JSON.stringify([...statuses])}`)
+  }
+})
 
 const openClients = (address: string, [connections, addresses, , bytesOf]: Trial, keys: ReadonlyArray<string>) =>
   Effect.acquireRelease(
@@ -42,17 +79,19 @@ const openClients = (address: string, [connections, addresses, , bytesOf]: Trial
   )
 
 /** Starts the service with 400 pets whose names have 4,000 bytes, and with keys on the plan Business. */
-const startService = Effect.fnUntraced(function*(keyCount: number) {
+const startService = Effect.fnUntraced(function*(keyCount: number, isFull: boolean) {
   const { key, url } = yield* Workload.database(0)
   const management = yield* freePort
   const service = yield* Contender.start("Petstore", {
     DATABASE_URL: url,
     MANAGEMENT_PORT: String(management),
-    NODE_OPTIONS: `--max-old-space-size=${heapMegabytes}`
+    NODE_OPTIONS: `--max-old-space-size=${isFull ? fullHeapMegabytes : heapMegabytes}`,
+    ...isFull && { TRUSTED_PROXIES: "127.0.0.1" }
   })
   const issue = Workload.issueKey(`http://127.0.0.1:${management}`, { name: "silent", plan: "business" })
   const pet = { name: "🐈".repeat(1_000), categoryId: 1 }
   yield* Effect.replicateEffect(send(`${service.address}/v1/pets`, key, "POST", pet), 400)
+  if (isFull) yield* fillCaches(url, service)
   const get = (url: string) =>
     send(url, key).pipe(
       Effect.timed,
@@ -81,8 +120,8 @@ const titleOf = ([connections, addresses, what]: Trial) =>
 
 /** Runs a trial, and prints the growth of the process and the responses to another key. */
 const run = Effect.fnUntraced(function*(trial: Trial) {
-  const { goal = defaultGoal, isManagement = false, keys: keyCount = 0 } = trial[4] ?? {}
-  const { health, keys, list, management, service } = yield* startService(keyCount)
+  const { goal = defaultGoal, isFull = false, isManagement = false, keys: keyCount = 0 } = trial[4] ?? {}
+  const { health, keys, list, management, service } = yield* startService(keyCount, isFull)
   yield* Effect.replicateEffect(Effect.all([list, health]), 100)
   yield* Effect.sleep("1 seconds")
   const attacked = isManagement ? management : service.address
@@ -147,12 +186,15 @@ const notHttp = Workload.request("POST /nowhere", undefined, `${chunked}\r\n`, "
 const readAll = "150 MB, all are served"
 const largestPages = "the maximum number of connections of an address times the page"
 
+const pageOf300 = (key: string, index: number) => page(key, 1 + index % 300)
+
 const trials: ReadonlyArray<Trial> = [
   [9_900, 10, "send nine requests of 990 fields", nineRequests],
   [9_900, 10, "send nine requests of 990 fields to the management port", nineRequests, { isManagement: true }],
   [500, 1, "send nine requests of 990 fields", nineRequests],
   [9_900, 10, "send an unfinished head of 990 fields", () => manyFields.slice(0, -2)],
-  [1_000, 2, "request pages of 403 KB and never read", (key, index) => page(key, 1 + index % 300), { keys: 1 }],
+  [1_000, 2, "request pages of 403 KB and never read", pageOf300, { keys: 1 }],
+  [1_000, 2, "request pages of 403 KB and never read, with full caches", pageOf300, { keys: 1, isFull: true }],
   ...[16_384, 65_536].map((bytes): Trial => {
     const body = shortNames.slice(0, shortNames.lastIndexOf(",", bytes - 2)) + "}"
     const bytesOf = (key: string) => create(key, `Content-Length: ${body.length}`, body)

@@ -1,4 +1,4 @@
-/** The resources of the service: the ports, `main.ts`, `testing.ts`, the test service and the tests read them here. */
+/** Lists the resources of the service, such as pets, in one place: for `main.ts`, `testing.ts` and the tests. */
 import { Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { PetstoreApi } from "./api/PetstoreApi.ts"
@@ -8,8 +8,8 @@ import { PetRepository, pets } from "./pets/PetRepository.ts"
 
 export const api = PetstoreApi
 
-/** The routes of `api`. A group without handlers stays among the requirements, so the service does not compile. */
+/** The routes of `api`. Without the handlers of a group, the layer requires them, and the service does not compile. */
 export const routes = Layer.provide(HttpApiBuilder.layer(api), [PetHandlers.layer])
 
-/** Makes the store of each resource: in memory, on SQL, or with faults. The service needs each store of `routes`. */
+/** Makes the store of each resource with `make`: in memory, on SQL, or with faults. `routes` require these stores. */
 export const makeStores = <E, R>(make: MakeStore<E, R>) => Layer.mergeAll(make(PetRepository, pets))

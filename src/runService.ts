@@ -50,8 +50,8 @@ const services = Layer.mergeAll(apiKeys, rateLimiter, Readiness.layer(databaseEr
 )
 
 /**
- * Starts the graceful shutdown. For `DRAIN_SECONDS`, the process reports not ready and closes each connection after its
- * response, so that load balancers stop using it. Then the listeners close.
+ * Begins the graceful shutdown when the layer closes. For `DRAIN_SECONDS`, `/readyz` fails and each connection closes
+ * after its response, so that load balancers stop using the process. Then the listeners close.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
@@ -82,7 +82,7 @@ type ApiServerLayer = Layer.Layer<
 >
 
 const makeService = (apiServer: ApiServerLayer) =>
-  // Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
+  // Issue the first API key last: it is shown only once, so if the start failed afterwards, the key would be lost.
   Layer.merge(drain, firstKey).pipe(
     Layer.provide(logStart),
     Layer.provide([apiServer, ManagementServer.layer]),
@@ -101,13 +101,13 @@ const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
   const launched = Layer.launch(
     HeldServices.provide(Layer.succeed(OnDataDirectoryLost, failWithLoss))(makeService(apiServer))
   )
-  // Log inside the race: after a loss, `raceFirst` first waits for `launched` to shut down, which can take seconds.
+  // Log inside the race. After the loss of the data directory, `raceFirst` ends only once `launched` has shut down.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
 const variables = Object.keys(process.env).filter((name) => process.env[name] !== "")
 
-/** Runs the service with this API port until a signal ends the process. */
+/** Runs the service, with `apiServer` as its API port, until a signal or a failure ends it. */
 export const runService = (apiServer: ApiServerLayer): void =>
   launch(apiServer).pipe(
     Effect.onInterrupt(() => Effect.logInfo("Stopped")),

@@ -1,4 +1,4 @@
-/** The module `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
+/** The module `petstore-client/testing`: the service in memory, with its real handlers and middleware. */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -28,7 +28,7 @@ export type { Caller, Counting } from "./rate-limit/RateLimiter.ts"
 
 type Parts = Layer.Success<ReturnType<typeof makeStores>> | ApiKeys | KeyVerifier | AuditLog | KeyUsage | RateLimiter
 
-/** All services of the API in memory. */
+/** The services that the handlers and middleware of the API need, in memory. */
 export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
   makeStores(Collection.layerMemory),
   ApiKeys.layerMemory,
@@ -37,7 +37,7 @@ export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
 
 type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 
-/** Runs the routes without environment variables, so tests are reproducible. */
+/** An `HttpClient` that runs the routes in this process, without environment variables, so tests are reproducible. */
 const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
@@ -46,7 +46,7 @@ const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
-          // As in Effect's server, only route handlers are interruptible: the middleware still runs `PortHooks.abort`.
+          // As in Effect's server, only route handlers are interruptible, so that `PortHooks.abort` can run after them.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -92,8 +92,8 @@ interface Services {
 
 /**
  * Provides a `PetstoreClient` that calls a service in this process, and `TestService`, which injects faults into that
- * service. By default, it issues the client's API key. `pets`, `apiKeys` and `rateLimiter` replace parts of the
- * service, which are in memory by default. The layer also provides those parts.
+ * service. Without `apiKey`, the service issues an API key with `plan` or `limits` for the client. The parts of the
+ * service are in memory, unless `pets`, `apiKeys` or `rateLimiter` replace them. The layer also provides these parts.
  */
 export const layerTest = (
   {

@@ -36,7 +36,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
-  /** The last position that the page may reach: from `ApiKeyStore.scanEnd`. The page can end earlier. */
+  /** The last position that the page may reach, from `ApiKeyStore.scanEnd`. */
   readonly until?: KeyPosition | undefined
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
@@ -49,14 +49,17 @@ export interface StoredSecret {
 
 export interface SecretUse {
   readonly keyId: string
-  /** In epoch milliseconds. */
+  /** When the secret was used, in epoch milliseconds. */
   readonly at: number
 }
 
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** The time by which all former secrets of the key must stop working. `null` means at once. */
+  /**
+   * The time by which all former secrets of the key must stop working. `null` means at once. Without it, they keep
+   * their ends.
+   */
   readonly formerSecretsEndAt?: DateTime.Utc | null
   readonly auditEntry: Effect.Effect<void, ServiceUnavailable>
 }
@@ -76,8 +79,8 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Applies `change` to a key and returns the new key, or `undefined` if no key has this id. `change` can return
-   * `undefined` to change nothing. Concurrent changes of one key run one after another.
+   * Applies `change` to a key and returns the new key, or `undefined` if no key has this id. If `change` returns
+   * `undefined`, the key stays as it is. Concurrent changes of one key run one after another.
    */
   change<E>(
     id: string,
@@ -87,20 +90,26 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   /** Lists keys by creation time, or, with `search`, by name. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   /**
-   * The position up to which one page may look for keys that match the filter, or `undefined` if only few keys follow.
-   * It bounds the time of a list whose filter matches few of many keys: its page can have fewer keys than `limit`.
+   * Returns the last position that one page with a filter may scan, or `undefined` if only few keys follow. It bounds
+   * the time of a list whose filter matches few of many keys: the page can have fewer keys than `limit`.
    */
   scanEnd(selection: StoreSelection): Effect.Effect<KeyPosition | undefined, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<StoredSecret | undefined, ServiceUnavailable>
-  /** Whether a fiber runs within a transaction of this store. It must not read a cache. */
+  /**
+   * Whether a fiber runs within a transaction of this store. Such a fiber must not read a cache, because only its
+   * transaction sees its own changes.
+   */
   isInTransaction(fiber: Fiber.Fiber<unknown, unknown>): boolean
-  /** With `withStates`, the statement also brings the rate-limit states of the keys. */
+  /**
+   * Finds the keys of secrets. With `withStates`, the statement also reads the keys' rate-limit states, and passes them
+   * to the rate limiter (`StateLookups.ts`).
+   */
   findByHashes(
     hashes: ReadonlyArray<string>,
     withStates?: boolean
   ): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
-  /** Stores when secrets and their keys were last used. Never replaces a later time. */
+  /** Stores when secrets and their keys were last used. Never replaces a time with an earlier one. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }>()("petstore/ApiKeyStore") {
   /** Keeps the keys and their secrets in memory. */
@@ -129,7 +138,7 @@ const makeMemory = Effect.gen(function*() {
     )
 
   return ApiKeyStore.of({
-    // Nothing leaves this memory, so a secret is its own hash.
+    // Secrets in memory need no protection by a hash.
     hash: identity,
     insert: (key, hash, auditEntry, idempotencyKey) =>
       Effect.suspend(() => {

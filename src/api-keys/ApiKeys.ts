@@ -24,8 +24,8 @@ type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 /** Issues, changes and finds API keys. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * If `idempotencyKey` was already used, fails with `Conflict`. The issued secret cannot be returned again, because
-   * only its hash is stored.
+   * Fails with `Conflict` if `idempotencyKey` was already used. The secret issued then cannot be returned again,
+   * because only its hash is stored.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
@@ -35,13 +35,13 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   /** Fails with `NotFound` for an unknown id. */
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
-  /** Returns the keys that exist, by id. */
+  /** Returns the keys with these ids. The map has no entry for an unknown id. */
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
-  /** Returns the former secrets in their grace period. */
+  /** Returns the former secrets whose grace period has not ended. */
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Takes effect at once in this process, and within one second in other processes. */
+  /** Changes a key. The change takes effect at once in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-  /** Replaces the secret. Former secrets work for at most `grace`. */
+  /** Replaces the secret. Former secrets work for at most `grace` from now. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   /** Ends the grace periods of all former secrets. */
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>

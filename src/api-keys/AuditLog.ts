@@ -26,11 +26,13 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   /**
-   * Appends entries. The SQL store skips a ban whose key and time are already stored, because a failed flush may have
-   * committed it.
+   * Appends entries. The SQL store skips a ban whose key and time are already stored, because a flush of bans that
+   * failed may have committed.
    */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Appends `entry` unless the key has an entry with the same action and `before`. Returns whether it did. */
+  /**
+   * Appends `entry`, unless the key already has one with the same action and `before`. Returns whether it was appended.
+   */
   appendOnce(entry: NewEntry): Effect.Effect<boolean, ServiceUnavailable>
   afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
@@ -44,7 +46,7 @@ export class AuditLog extends Context.Service<AuditLog, {
   appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of the keys whose ban began after `since`, and of all bans that are not stored yet. */
+  /** Returns the ids of the keys with a ban that began after `since`, or with one that is not stored yet. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of entries, newest first. */
   list(

@@ -1,15 +1,16 @@
 /**
- * Caches API keys by the hash of their secret. A background task reads each key that was used since its last lookup
- * again, shortly before its lease ends. Keys whose leases end within `groupedForNanos` are read together, and stay
- * together from then on.
+ * Caches API keys by the hash of their secret. Requests may use a cached key for a short time after its lookup began,
+ * its lease. A background task refreshes each key that was used since its lookup: it looks the key up again shortly
+ * before the lease ends. Keys whose leases end within 200 ms of each other are looked up together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
- * 1. A request uses a result only if it began before, or at most `lease` after, the lookup of this result. So a change
- *    takes effect for all requests that begin a second later, and a lookup slower than `lease` serves those that wait.
- * 2. After `evict`, requests use only lookups that began after it: a change by this process takes effect at once.
- * 3. `get` ends after `lookupTimeout` at the latest (`Batcher.ts`), and one statement runs at a time for all requests.
- * 4. A refresh that fails or is late changes nothing, and at most one runs.
- * 5. Within a transaction, `get` reads in it, and caches nothing.
+ * 1. A request uses the result of a lookup only if the request began before that lookup, or at most `lease` after it.
+ *    So a change takes effect for all requests that begin a second later.
+ * 2. A request that begins after `evict` of a key uses only lookups of that key that began after that `evict`.
+ * 3. Outside of transactions, `get` ends after `lookupTimeout` at the latest (`Batcher.ts`), and one statement at a
+ *    time serves all calls of `get`.
+ * 4. A refresh that fails or takes longer than `refreshTimeout` changes nothing, and at most one runs at a time.
+ * 5. Within a transaction, `get` reads in that transaction, and caches nothing.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
@@ -18,20 +19,21 @@ import { evictOldest } from "../eviction/evictOldest.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /**
- * A request may use a key whose lookup began at most this long before the request. Under a second, so that a change
- * reaches every process within a second.
+ * A request may use a key whose lookup began at most this long before the request. It is shorter than a second, so that
+ * a change of a key reaches every process within a second.
  */
 const lease = Duration.millis(900)
 /**
- * With this timeout, a request waits at most 6 s in total: for the lookup of its key, a slot (`ConcurrencyLimit.ts`),
- * Redis (the default `REDIS_TIMEOUT_MS`) and the operation's SQL statement (`callTimeout`).
+ * With this timeout, a request waits at most 6 s in total: 1.75 s for the lookup of its key, 1 s for a slot
+ * (`ConcurrencyLimit.ts`), 0.25 s for Redis (the default of `REDIS_TIMEOUT_MS`), and 3 s for the operation's SQL
+ * statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
 /** A refresh that takes longer than `lease` is useless, because its results have expired. */
 const refreshTimeout = lease
 /**
- * A refresh begins this long before the first lease ends: twice as long as the last lookup took, between these bounds.
- * The lower bound also covers pauses of garbage collection.
+ * A refresh begins before the earliest lease ends: `2 * lookupNanos` before, but at least 75 ms and at most 400 ms. The
+ * 75 ms also cover a pause for garbage collection.
  */
 const [minMarginNanos, maxMarginNanos] = [75_000_000n, 400_000_000n]
 const groupedForNanos = 200_000_000n
@@ -44,7 +46,7 @@ export interface Entry extends SecretHolder {
   readonly hash: string
   readonly readAt: bigint
   recordedMinute: number
-  /** Whether a request used this entry, so that it is read again before its lease ends. */
+  /** Whether a request used this entry early enough for a refresh before its lease ends. */
   isUsed: boolean
 }
 
@@ -58,7 +60,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
   const isBeforeEvict = (startedAt: bigint): boolean => evictedAt !== undefined && startedAt <= evictedAt
   const isLeased = (startedAt: bigint): boolean => clock.monotonicTimeNanosUnsafe() - startedAt < leaseNanos
 
-  /** The duration of the last lookup, or more if earlier ones took longer. */
+  /** The duration of the last lookup, or 90 % of the earlier `lookupNanos` if that is longer. */
   let lookupNanos = 0n
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>, withStates: boolean) {
@@ -98,10 +100,13 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     run: (hashes: ReadonlyArray<string>) => read(hashes, true)
   })
 
-  /** The keys that were used since their lookup, by its start. A lookup has many keys, so there are few starts. */
+  /**
+   * The hashes of the keys that were used since their lookup, grouped by `readAt`. One lookup reads many keys, so there
+   * are few groups.
+   */
   const used = new Map<bigint, Set<string>>()
   const hasUsed = yield* Latch.make()
-  /** How long before the end of its lease a key is read again. */
+  /** How long before the end of its lease a key is refreshed, in nanoseconds. */
   const margin = (): bigint => {
     const twice = 2n * lookupNanos
     return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
@@ -127,8 +132,8 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     if (waitNanos > 0n) yield* Effect.sleep(Duration.nanos(waitNanos))
     const hashes = takeUsed(oldest + groupedForNanos)
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // A key in use has its rate-limit state in memory, so a refresh does not read states. Ignore a failed refresh: if
-      // the entry expires, the next request looks the key up and reports any error.
+      // The rate-limit state of a key in use is in memory already, so a refresh does not read states. Ignore a failed
+      // refresh: if the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }
@@ -140,12 +145,15 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     if (entry === undefined) return undefined
     const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
     if (leftNanos <= 0n) return undefined
-    // A key whose first use comes too late for a refresh is looked up at its next one.
+    // If the first use comes too late for a refresh, the lease ends, and the next request looks the key up.
     if (!entry.isUsed && leftNanos > margin()) addUsed(entry)
     return entry
   }
   return {
-    /** Not for a request within a transaction. */
+    /**
+     * Returns a cached key while its lease lasts. A request within a transaction must call `get` instead, because only
+     * the transaction sees its own changes.
+     */
     useCached,
     get: (hash: string) =>
       Effect.withFiber((fiber) => store.isInTransaction(fiber) ? readInTransaction(hash) : lookUp(hash)),

@@ -15,7 +15,7 @@ export interface MinuteCounts extends KeyCounts {
   readonly minute: number
 }
 
-/** Counts that do not change any more. A retry writes the same counts under the same number. */
+/** Counts that no longer change. A retry writes the same counts under the same number. */
 interface Batch {
   /** The number of counts in the earlier batches of this process. */
   readonly number: number
@@ -29,25 +29,30 @@ export const resolutions = {
 }
 
 export interface UsageStore {
-  /** Writes a batch of this process once, however often it is called. */
+  /** Writes a batch of this process. Further calls with the same batch change nothing. */
   add(batch: Batch): Effect.Effect<void, unknown>
-  /** Adds written counts to the totals that `top` reads, for some 100 ms. The store adds up the rest later. */
+  /** Adds written counts to the totals that `top` reads. Stops after about 100 ms. Later runs add up the rest. */
   readonly addUp: Effect.Effect<void>
   read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
-  /** The totals of the hour or day that starts at `since`, with the `pending` counts added. */
+  /**
+   * Returns the keys with the most requests of the kind `by`, in the hour or day that starts at `since`. Adds the
+   * `pending` counts to the stored totals.
+   */
   top(
     selection: Readonly<{ by: UsageKind; limit: number; seconds: number; since: DateTime.Utc }>,
     pending: ReadonlyArray<KeyCounts>
   ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-/** Counts the requests of each API key, by minute and by hour. */
+/** Counts the requests of each API key, by minute, hour and day. */
 export class KeyUsage extends Context.Service<KeyUsage, {
   /** Counts one request at `atMs`, in epoch milliseconds. */
   count(keyId: string, kind: UsageKind, atMs: number): void
-  /** Returns stored and pending counts. The pending counts of other processes are missing. */
+  /**
+   * Returns the counts that are stored, or pending in this process. The pending counts of other processes are missing.
+   */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
-  /** Returns the keys with the most requests, highest first. */
+  /** Returns the keys with the most requests of one kind (`by`), highest first. */
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {
   /** Keeps the counts in memory. */
@@ -56,28 +61,38 @@ export class KeyUsage extends Context.Service<KeyUsage, {
 
 export const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
-/** At most this many counts are open, and as many again sealed. Each key in use adds one count a minute. */
+/**
+ * The maximum number of open counts, and also of sealed ones (the laws of `make`). Each key in use adds one count a
+ * minute.
+ */
 const maxCounts = 50_000
 
-/** Limits the time of one write, and how long its serialization blocks the event loop. */
+/**
+ * The maximum number of counts in a batch. It limits the time of a write, and how long serializing one blocks the event
+ * loop.
+ */
 const countsPerBatch = 1_000
 
-/** A process seals a minute this long after its end at most, each at its own time, so that not all write at once. */
+/**
+ * The maximum delay between the end of a minute and its sealing. Each process has a random delay, so that not all
+ * processes write at once.
+ */
 const maxSealDelayMs = 30_000
 
-/** `top` adds at most this many pending counts, those that matter most to the ranking. */
+/** `top` adds the pending counts of at most this many keys: those with the most pending requests. */
 const maxRankedPending = 1_000
 
 /**
  * Counts requests by key and minute. It keeps these laws:
  *
- * 1. A count is open until its minute has ended, then in one batch, and stored once the batch is written.
+ * 1. A count is open until its minute has ended. It is then sealed, which puts it in one batch, and stored once the
+ *    batch is written. If `maxCounts` counts are open, all of them are sealed early.
  * 2. A batch does not change, and its retry has no effect if an earlier attempt was committed. So each count is stored
  *    once, unless it is dropped (law 3).
- * 3. At most `maxCounts` counts are open, and as many in batches, without those of a running write. The oldest batches
- *    beyond that are dropped.
- * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So
- *    the batches that wait are full, and a process with few keys drops nothing for days.
+ * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. The oldest
+ *    batches beyond that are dropped.
+ * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So a
+ *    process with few keys drops nothing for days.
  * 5. When the scope closes, all counts are sealed and written.
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
@@ -87,7 +102,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     table: "key_usage",
     interval: "2 seconds",
     maxPending: maxCounts / countsPerBatch,
-    // Adds up before the next read, so that `top` does not miss counts that were pending before.
+    // Add up before the flush ends. `top` waits for the flush, and then finds these counts in the totals.
     write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), store.addUp)
   })
 
@@ -117,7 +132,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     if (open.size === 0) hasOpen.closeUnsafe()
   })
   yield* Effect.forkScoped(Effect.forever(sealFinished))
-  // Finalizers run in reverse order, so the last flush of `sealed` writes the minute that has not ended.
+  // Finalizers run in reverse order, so this one seals the current minute before the last flush of `sealed`.
   yield* Effect.addFinalizer(() => Effect.sync(() => sealBefore(Infinity)))
 
   const pending = (): ReadonlyArray<MinuteCounts> => [
@@ -157,7 +172,10 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   })
 })
 
-/** The keys whose ids end with the same two characters share the rows of a minute. */
+/**
+ * Keys whose ids end with the same two characters share rows of `key_usage_minutes`. So a read of one key reads 1 of
+ * 3,844 parts.
+ */
 export const partOf = (keyId: string): string => keyId.slice(-2)
 
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {

@@ -15,7 +15,10 @@ const rejections = byAttributes(
   (reason: Rejection) => ({ reason })
 )
 
-/** For operators. Callers may see only whether the key is malformed. */
+/**
+ * Why a key does not work, for operators. A response may tell only that the key is malformed or an admin token, and not
+ * whether it was revoked, has expired, or never existed.
+ */
 export class KeyRejected extends Data.TaggedError("KeyRejected")<{
   readonly reason: Rejection
   readonly keyId: string | undefined
@@ -30,7 +33,7 @@ const reject = (reason: Rejection, keyId?: string) =>
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /** Returns the key. Fails with `KeyRejected` if it does not work. */
   verify(secret: Redacted.Redacted): Verification
-  /** Forgets a cached key, so that its change takes effect at once. */
+  /** Evicts a key from this process's cache, so that a change of the key takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
 }>()("petstore/KeyVerifier") {
   /** Looks keys up in the `ApiKeyStore` of the context, and caches them for less than a second. */

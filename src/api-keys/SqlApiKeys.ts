@@ -32,10 +32,13 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.enabled,
   json_build_object('perMinute', k.per_minute, 'perDay', k.per_day) AS limits, k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
-/** How many keys a page looks at for those that match its filter. Fewer in the order of names: reads are random. */
+/**
+ * The maximum number of keys that a page with a filter scans. It is lower in the order of names: the table's rows are
+ * not in that order, so each key is a random read.
+ */
 const maxScanned = { byTime: 10_000, byName: 1_000 }
 
-/** The order of a list: with `search` by name, else by creation time. */
+/** The SQL for the order of a list: by name if there is a `search`, else by creation time. */
 const orderOf = (sql: SqlClient.SqlClient, { order, search }: StoreSelection) => {
   const isByName = search !== undefined
   const direction = order === "newest" && !isByName ? "DESC" : "ASC"
@@ -58,12 +61,16 @@ const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
   return selection.after === undefined ? [] : [sql`(${order.position}) ${order.after} ${order.values(selection.after)}`]
 }
 
-/** A range, because the planner cannot use an index for LIKE with a parameter. `chr` returns the last character. */
+/**
+ * Whether a key's name begins with `prefix`, in upper or lower case. The condition is a range: with a parameter as the
+ * pattern of `LIKE`, the generic plan of a prepared statement cannot use an index. `chr(1114111)` is the highest
+ * character of Unicode.
+ */
 const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
   sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text)
     AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
 
-/** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
+/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows it needs. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
   const { expiresBefore, ids, limit, plan, search, state, until } = selection
   const order = orderOf(sql, selection)
@@ -83,7 +90,7 @@ const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now:
   const ordered = sql`${order.orderBy} ${sql.literal(`LIMIT ${limit}`)}`
   const keysWhere = (conditions: ReadonlyArray<Fragment>) =>
     sql`SELECT k.* FROM api_keys k WHERE ${sql.and([...conditions, ...filter])} ${ordered}`
-  // Each part of the union uses an index of its own. An id or a hint finds one key, or few.
+  // Each part of the UNION uses indexes of its own: the first that of names, the second those of ids and hints.
   const found = search === undefined
     ? keysWhere([])
     : sql`(${keysWhere([hasPrefix(sql, search)])})
@@ -108,7 +115,8 @@ const makeStore = Effect.gen(function*() {
   const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
   const clock = yield* Clock.Clock
   const lookups = yield* StateLookups
-  // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
+  // Keep the hash of a former secret for 400 days after its end, so that an operator can find the key of a leaked
+  // secret.
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     key: ["hash"],
@@ -116,7 +124,7 @@ const makeStore = Effect.gen(function*() {
     keptFor: Duration.days(400)
   })
   return ApiKeyStore.of({
-    // A fast hash suffices, because a secret has 190 random bits.
+    // A fast hash suffices, because a secret has 190 random bits, too many to guess.
     hash: (secret) => digest("sha256", secret),
 
     insert: (key, hash, auditEntry, idempotencyKey) =>
@@ -155,8 +163,8 @@ const makeStore = Effect.gen(function*() {
       )).pipe(Effect.map((rows) => rows.map(({ hint, ...row }) => hint === null ? row : { hint, ...row }))),
 
     findSecret: (sha256, now) => {
-      // `expires_at` is in the future if a process whose clock is ahead ended the secret (`is_ended`). `LEAST` then
-      // returns the current time.
+      // A secret that was ended (`is_ended`) can have an `expires_at` in the future: the clock of the process that
+      // ended it was ahead. `LEAST` then returns the current time.
       const origin = sql`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"
@@ -223,8 +231,8 @@ const makeStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(withinDeadline, Effect.flatMap(Effect.fromResult)),
 
-    // Sort the rows and update one table per statement. Processes then usually lock rows in the same order, which
-    // prevents most deadlocks.
+    // Sort the rows, and update one table per statement. Concurrent processes then usually lock rows in the same order,
+    // which prevents most deadlocks.
     recordUses: Effect.fnUntraced(function*(uses) {
       const sorted = Array.from(uses, ([hash, { at, keyId }]) => ({ keyId, hash, at: new Date(at) }))
         .toSorted((a, b) => a.keyId + a.hash < b.keyId + b.hash ? -1 : 1)

@@ -43,7 +43,8 @@ const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
       FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
         at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
       ) WHERE ${condition} RETURNING 1`
-  // A flush that failed may have committed, so its entries come again.
+  // `AuditLog` writes its pending bans again after a failed flush, which may have committed. So skip a ban that is
+  // stored.
   const isNoStoredBan = sql`t.action <> 'ban' OR NOT EXISTS (
     SELECT FROM audit_log l WHERE l.key_id = t."keyId" AND l.action = 'ban' AND l.at = t.at)`
   const isNew = sql`NOT EXISTS (
@@ -52,14 +53,15 @@ const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
     afterCommit: sql.afterCommit,
     append: (entries) => {
       const inserted = insert(entries, isNoStoredBan).pipe(Effect.asVoid, Outage.failWith(databaseErrors))
-      // An admin operation holds a part of the share already.
+      // The transaction of an admin operation already holds a permit of `AdminShare`. Waiting for a second one could
+      // deadlock.
       return Effect.withFiber((fiber) =>
         StatementBatcher.isInTransaction(sql, fiber) ? inserted : withinShare(inserted)
       )
     },
     appendOnce: (entry) =>
       sql.withTransaction(Effect.gen(function*() {
-        // Lock the key first: the second of two concurrent calls then sees the entry of the first.
+        // Lock the key first. The second of two concurrent calls then waits, and sees the entry of the first.
         yield* sql`SELECT FROM api_keys WHERE id = ${entry.keyId} FOR NO KEY UPDATE`
         return (yield* insert([entry], isNew)).length > 0
       })).pipe(withinDeadline),

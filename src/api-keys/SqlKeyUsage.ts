@@ -16,15 +16,23 @@ const UsageRow = Schema.Struct({
   from: Schema.DateTimeUtcFromDate
 })
 
-/** Limits the rows that one statement adds up: `maxKeysPerRow` × `rowsPerAddUp` × 2 totals. */
+/**
+ * One statement takes at most `rowsPerAddUp` rows of at most `maxKeysPerRow` keys each. So it updates at most 20,000
+ * totals: one of an hour and one of a day for each key.
+ */
 const maxKeysPerRow = 100
 const rowsPerAddUp = 100
-/** A call begins statements for this long. With a call every 10 seconds, that is about 1 % of a core. */
+/**
+ * A run of `addUp` starts no further statement after this time. At a run every 10 seconds, that is about 1 % of a core.
+ */
 const addUpMs = 100
-/** Without rows of its own, a process looks this often for rows that a process which has exited left. */
+/** A process that has nothing to add up looks this often for rows that a process left behind when it exited. */
 const sweepMs = 60_000
 
-/** The rows of a batch. The same batch has the same rows. */
+/**
+ * Returns the rows of `key_usage_minutes` for a batch: one for each minute, `partOf` and up to `maxKeysPerRow` keys. A
+ * retry of the batch gets the same rows, with the same primary keys.
+ */
 const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) => {
   const groups = Map.groupBy(counts, ({ keyId, minute }) => `${minute} ${KeyUsage.partOf(keyId)}`)
   let first = number
@@ -56,20 +64,21 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   const sums = sql.literal(
     "sum(allowed)::float8 AS allowed, sum(rejected)::float8 AS rejected, sum(banned)::float8 AS banned"
   )
-  /** The counts of each key in the rows `m` of `key_usage_minutes`. */
+  /** Turns the arrays of each row `m` of `key_usage_minutes` into one row for each key. */
   const eachKey = sql.literal(
     "unnest(m.keys, m.allowed, m.rejected, m.banned) AS u (key_id, allowed, rejected, banned)"
   )
-  /** The start of the interval of `r.seconds` that `m` belongs to. */
+  /** The start of the interval of `r.seconds` (a minute, an hour or a day) that contains the row `m`. */
   const intervalStart = sql.literal("to_timestamp(floor(extract(epoch FROM m.starts_at) / r.seconds) * r.seconds)")
 
   let position = ""
   let hasRest = true
   let sweepAt = 0
   /**
-   * Adds up the rows of the next parts. Rows of all processes and of several minutes become one update of a total.
-   * `SKIP LOCKED` lets processes add up different rows at once, and `ORDER BY` makes them lock totals in the same
-   * order.
+   * Adds the next rows of `key_usage_minutes`, in the order of `part`, to the totals of their hours and days. The
+   * statement first sums the rows of several minutes and processes, so it updates each total once. `SKIP LOCKED` lets
+   * several processes add up different rows at once. `ORDER BY` makes them lock totals in the same order, so that they
+   * cannot deadlock.
    */
   const addUpRows = Effect.map(
     Effect.suspend(() =>
@@ -111,7 +120,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   )
 
   const store: KeyUsage.UsageStore = {
-    // A retry finds the rows of an attempt that was committed, even if they have been added up since.
+    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay after they are added
+    // up.
     add: (batch) =>
       sql`
         INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)
@@ -126,7 +136,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
         withinShare
       ),
     addUp,
-    // Rows that are not added up yet count for their hour, too. `key_usage` has counts of the previous version.
+    // Minutes come from `key_usage_minutes`. Hours come from the totals, and from the rows that are not yet added to
+    // them. `key_usage` holds what versions of the service before schema version 4 counted.
     read: (keyId, now) => {
       const firstHour = new Date(KeyUsage.startOf(now, hours.seconds) - (hours.keptSeconds - hours.seconds) * 1_000)
       const intervals = sql`
@@ -150,9 +161,10 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
         return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
       })
     },
-    // A key among the first is either among the first of the totals, or it has recent counts.
+    // Only some keys can be in the result: the first `limit` keys by their totals, and the keys with recent counts.
+    // Recent counts are those in `pending`, and those that a version before schema version 4 wrote to `key_usage`.
     top: ({ by, limit, seconds, since }, pending) => {
-      // A literal instead of a parameter, so that the query planner knows that few rows of an index are enough.
+      // A literal instead of a parameter, so that the query planner knows that it needs few rows of the index.
       const limited = sql.literal(`LIMIT ${limit}`)
       const totals = sql`FROM key_usage_totals AS u WHERE u.seconds = ${seconds} AND u.starts_at = ${
         DateTime.toDateUtc(since)
@@ -197,7 +209,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   yield* deleteExpired("key_usage", hours.seconds, retention)
   yield* deleteExpired("key_usage_totals", hours.seconds, retention)
   yield* deleteExpired("key_usage_totals", days.seconds, Duration.seconds(days.keptSeconds))
-  // Kept for another hour, so that a retry after an outage finds the row that an earlier attempt has written.
+  // Readers need an hour of minutes. Keep two, so that a retry after an outage of the database still finds the rows of
+  // an earlier attempt.
   yield* Expiry.deleteExpired({
     table: "key_usage_minutes",
     key: ["part", "starts_at", "process", "number"],

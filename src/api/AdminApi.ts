@@ -9,7 +9,7 @@ import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
-/** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
+/** Requires an admin token (`ADMIN_TOKEN`, or one of `ADMIN_TOKENS`) as the bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: {
@@ -25,11 +25,11 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   ]
 }) {}
 
-/** The operator of an admin token, and the environment of the service. */
+/** The response of `showSession`: whose admin token the request has, and the environment of the service. */
 export const Session = Schema.Struct({
   /** The name of the admin token. */
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }),
-  /** Whether the token may change keys, or only read. */
+  /** Whether the admin token may change keys, or only read. */
   mayChange: Schema.Boolean.annotate({ description: "Whether the token may change keys, or only read." }),
   /** The name of the installation (`ENVIRONMENT`), or `null`. */
   environment: Schema.NullOr(Schema.String).annotate({
@@ -53,7 +53,7 @@ one of \`ADMIN_TOKENS\`.
 Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query
 parameters of lists.`
 
-/** The API under `/admin`. The authentication runs before the middleware of the endpoints. */
+/** The API for operators, under `/admin`. `AdminAuth` runs before the middleware that each endpoint has. */
 export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
   .add(AuditGroup, KeysGroup, SessionGroup).pipe(inOrderForAll(AdminAuth))
   .prefix(Brand.basePaths.admin)

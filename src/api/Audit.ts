@@ -8,7 +8,7 @@ export const AuditAction = oneOf("issue", "update", "rotate", "end-former", "rev
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** What the log, the command and the console call the operator of an entry that has none. */
+/** The operator's name for an entry without an operator, in log lines, in the command's output and in the console. */
 export const serviceOperator = "service"
 
 export const wordsOf = (name: string): string =>
@@ -33,33 +33,30 @@ export const changesOf = (before: AuditValues | null, after: AuditValues | null)
   Object.keys({ ...before, ...after })
     .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
 
-/**
- * `operator` is the name of the admin token, or `null` if the service acted on its own. `address` is the IP address of
- * the operator or, for a ban, of the banned client. `keyName` is `null` if the API key has been deleted.
- */
+/** An entry of the audit log: a change to an API key, or the start of a ban. */
 export const AuditEntry = Schema.Struct({
-  /** Ascends with each entry. */
+  /** The id, unique in the log. */
   id: Schema.Int,
-  /** When it happened. */
+  /** The time of the action. */
   at: Instant,
-  /** What happened. */
+  /** The action, such as `issue` or `ban`. A newer service may send other actions. */
   action: openTo(AuditAction),
-  /** The API key that it happened to. */
+  /** The id of the API key that was changed or banned. */
   keyId: KeyId,
-  /** The name of that key now. */
+  /** The current name of the API key, or `null` if the key has been deleted. */
   keyName: Schema.NullOr(Schema.String),
-  /** The name of the admin token. */
+  /** The name of the admin token, or `null` if the service acted on its own, as in a ban. */
   operator: Schema.NullOr(Schema.String),
-  /** The IP address that the request came from. */
+  /** The IP address of the operator or, for a ban, of the banned client. `null` if there was no request. */
   address: Schema.NullOr(Schema.String),
-  /** The changed values before. */
+  /** The changed fields, with their values before the change. `null` for a new key. */
   before: Schema.NullOr(AuditValues),
-  /** The changed values after. */
+  /** The changed fields, with their values after the change. */
   after: Schema.NullOr(AuditValues)
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-/** The last entry of the previous page. */
+/** The position that a cursor encodes: the time (epoch ms) and the id of the last entry of the previous page. */
 export interface AuditPosition {
   readonly at: number
   readonly id: number
@@ -70,14 +67,14 @@ const parsePosition = (text: string): AuditPosition | undefined => {
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
 }
 
-/** The service's cursors of audit entries. */
+/** Encodes and decodes the cursors of the audit log. */
 export const auditCursors = makeCursorCodec(({ at, id }: AuditPosition) => `${at} ${id}`, parsePosition)
 
-/** The query of a page of the audit log. Without filters, it has all entries. */
+/** The query of a page of the audit log. Without filters, the pages have all entries. */
 export const AuditQuery = Schema.Struct({
   /** The maximum number of entries. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  /** Where the page starts: from `next` of the previous page. */
+  /** The position at which the page starts: `cursor` in `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor),
   /** Only entries of this API key. */
   key: Schema.optionalKey(KeyId),
@@ -93,7 +90,7 @@ export const AuditQuery = Schema.Struct({
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
-/** `next` is the query for the next page. The last page has none. */
+/** A page of the audit log. The last page has no `next`. */
 export const AuditPage = Schema.Struct({
   /** The entries of the page, newest first. */
   entries: Schema.Array(AuditEntry),

@@ -2,10 +2,10 @@
 export const name = "petstore"
 export const title = "Petstore"
 
-/** The name of the pets' table, and the last segment of the API's path in examples and links (`/v1/pets`). */
+/** The name of the table of pets, and the path segment after `/v1` in links and in the `curl` example (`/v1/pets`). */
 export const collection = "pets"
 
-/** The base path of each API: of clients on the API port, and of operators on the management port. */
+/** The base paths: `api` for clients, on the API port, and `admin` for operators, on the management port. */
 export const basePaths = { api: "/v1", admin: "/admin" } as const
 
 export const [keyPrefix, adminTokenPrefix] = ["psk_", "adm_"]

@@ -1,11 +1,14 @@
-/** What the endpoints of every collection share: the responses of a list and of a create, and its idempotency key. */
+/**
+ * Builds the parts that all collections declare alike: cursors, the responses of a list and a create, and the request
+ * headers of a create. A collection is a resource that clients list and create.
+ */
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { isInt64 } from "./Int64.ts"
 import { linkHeader, makeCursorCodec } from "./Paging.ts"
 import { idempotencyKey, uncheckedOf } from "./TextSchemas.ts"
 
-/** The service's cursors contain the last id of the previous page. */
+/** Encodes and decodes the cursors of a list. A cursor contains the last id of the previous page. */
 export const idCursors = makeCursorCodec(String, (text) => {
   const id = /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
   return isInt64(id) ? id : undefined
@@ -16,12 +19,12 @@ export interface PageParts<Item, Query> {
   readonly next?: Query
 }
 
-/** The response of a list: the items of a page as `body`, and the query of the next page in the `Link` header. */
+/** Declares the response of a list: the items of a page as `body`, and the next page's query in the `Link` header. */
 export const pageResponse = <Page, Item, Query extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   page: Schema.Schema<Page>,
   { body, decode, encode, path, query }: {
     readonly body: Schema.Codec<ReadonlyArray<Item>, string>
-    /** The path of the list. */
+    /** The path of the list, for the `Link` header. */
     readonly path: string
     readonly query: Query
     readonly decode: (parts: PageParts<Item, Query["Type"]>) => Page
@@ -42,14 +45,17 @@ export interface CreatedParts<Item> {
   readonly isReplay: boolean
 }
 
-/** The response of a create: the new item as `body`, its path, and whether an earlier request created it. */
+/**
+ * Declares the 201 of a create: the item as `body`, and its path in `Location`. `Idempotent-Replayed: true` shows that
+ * an earlier request with the same idempotency key created the item.
+ */
 export const createdResponse = <Created, Item extends { readonly id: bigint }>(
   created: Schema.Schema<Created>,
   { body, decode, encode, noun, path }: {
     readonly body: Schema.Codec<Item, string>
-    /** The item in descriptions, in lower case. */
+    /** The word for an item in descriptions, in lower case. */
     readonly noun: string
-    /** The path of the collection. */
+    /** The path of the list. `Location` is this path with the id of the item. */
     readonly path: string
     readonly decode: (parts: CreatedParts<Item>) => Created
     readonly encode: (created: Created) => CreatedParts<Item>
@@ -75,7 +81,7 @@ export const createdResponse = <Created, Item extends { readonly id: bigint }>(
     }
   }))
 
-/** The request headers of a create: the idempotency key makes it safe to retry. */
+/** Declares the request headers of a create: with an idempotency key, a client can safely retry the create. */
 export const createHeaders = (noun: string) => ({
   "idempotency-key": Schema.optionalKey(idempotencyKey(
     `Identifies this request, for example a new UUID. A retry with the same idempotency key and ${noun} within 24 ` +

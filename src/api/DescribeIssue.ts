@@ -1,6 +1,6 @@
 import { SchemaIssue } from "effect"
 
-/** Whether at most `edits` insertions, deletions or replacements of a letter turn `from` into `to` (Levenshtein). */
+/** Whether at most `edits` insertions, deletions or replacements of a character turn `from` into `to` (Levenshtein). */
 const isWithin = (from: string, to: string, edits: number): boolean => {
   if (from === to) return true
   const [a, b] = [from.slice(1), to.slice(1)]
@@ -10,11 +10,14 @@ const isWithin = (from: string, to: string, edits: number): boolean => {
 
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
-/** Returns the known name that differs from `name` only in case, `_` and `-`. */
+/** Returns the known name that equals `name` apart from case, `_` and `-`. */
 export const nearMissOf = (name: string, known: ReadonlyArray<string>): string | undefined =>
   known.find((each) => simplify(each) === simplify(name))
 
-/** Returns the known name that is at most two letters away from `name`, apart from case, `_` and `-`. */
+/**
+ * Returns the known name that takes the fewest edits of `name`: at most two, and at most half as many as `name` has
+ * characters. Case, `_` and `-` do not count.
+ */
 export const closestOf = (name: string, known: ReadonlyArray<string>): string | undefined => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
   return maxEdits.flatMap((edits) => known.filter((each) => isWithin(simplify(name), simplify(each), edits)))[0]
@@ -26,7 +29,7 @@ const namesOf = ({ ast }: SchemaIssue.UnexpectedKey): ReadonlyArray<string> =>
 const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => {
     if (issue._tag === "MissingKey") return "required"
-    // Append the known names to the message. `faultsOf` reads them.
+    // Append the known names to the message: `faultsOf` takes them out again for suggestions.
     return issue._tag === "UnexpectedKey"
       ? ["unknown", ...namesOf(issue)].join("\n")
       : SchemaIssue.defaultLeafHook(issue)
@@ -44,7 +47,7 @@ type Fault = ReturnType<typeof faultsOf>[number]
 
 /**
  * Whether `issue` reports nothing but unknown names, none of which differs from a known name only in case, `_` and `-`.
- * The API ignores such names, because a client of a later version may send them.
+ * The API under `/v1` ignores such names, because a client of a later version may send them.
  */
 export const hasOnlyIgnorableNames = (issue: SchemaIssue.Issue, name = ""): boolean => {
   switch (issue._tag) {
@@ -61,10 +64,10 @@ export const hasOnlyIgnorableNames = (issue: SchemaIssue.Issue, name = ""): bool
   }
 }
 
-/** The maximum number of fields that a message names. */
+/** The maximum number of fields or query parameters that a message names. */
 export const maxNamed = 10
 
-/** Describes an unknown name, with the known one that it resembles. */
+/** Describes an unknown name, and suggests the closest known name, if one is close. `field` is the path to `name`. */
 export const describeUnknown = (field: string, name: string, known: ReadonlyArray<string>): string => {
   const closest = closestOf(name, known)
   const hint = closest === undefined ? "" : `; did you mean "${closest}"?`
@@ -72,13 +75,13 @@ export const describeUnknown = (field: string, name: string, known: ReadonlyArra
 }
 
 interface DescribeOptions {
-  /** Whether to name only those unknown names that are near misses of a known one. */
+  /** Whether to report an unknown name only if it differs from a known one in nothing but case, `_` and `-`. */
   readonly onlyNearMisses?: boolean
 }
 
 /**
- * Describes the first ten invalid fields, such as `limit: expected an integer; name: required`. An unknown name comes
- * with the known one that it resembles, and a missing one with the unknown name that may be a typo of it.
+ * Describes the first ten invalid fields, such as `body.name: required; body.status: expected one of …`. For an unknown
+ * name, suggests the closest known name. For a missing field, quotes an unknown name that is probably a typo of it.
  */
 export const describeIssue = (
   issue: SchemaIssue.Issue,

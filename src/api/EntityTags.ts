@@ -1,4 +1,4 @@
-/** `ETag` and `If-Match`: the version of a key, as HTTP writes it (RFC 9110 §8.8.3, §13.1.1). */
+/** The version of an API key in the headers `ETag` and `If-Match` (RFC 9110 §8.8.3, §13.1.1). */
 import { Schema } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { transformText } from "./TextSchemas.ts"
@@ -8,7 +8,7 @@ export const formatETag = (version: number): string => `"${version}"`
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
 const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
-/** The `If-Match` header (RFC 9110 §13.1.1) as a list: either only `*`, or ETags. A weak ETag never matches. */
+/** The `If-Match` header as a list: either only `*`, or ETags. A weak ETag (`W/…`) never matches. */
 export const IfMatch = Schema.String.annotate({
   description: "The request changes the key only if it has one of these versions. `*` or no header: any version.",
   examples: ["*"]
@@ -30,7 +30,7 @@ const etag = Schema.String.annotate({
   examples: [`"3"`]
 }).pipe(Schema.optionalKey)
 
-/** A response with the `ETag` of a value that has a version. */
+/** Declares a response of `schema`, with an `ETag` header that is made from the value's `version`. */
 export const withETag = <Key extends { readonly version: number }, Encoded>(
   schema: Schema.Codec<Key, Encoded>,
   body: Schema.Codec<Key, Encoded> = schema

@@ -1,10 +1,10 @@
-/** Declares how HTTP responses carry the errors: by status, with the Error body and `Retry-After`. */
+/** Declares the responses of the error classes in `Errors.ts`: one schema per status, with the Error body. */
 import { Clock, Duration, Effect, Schema, SchemaGetter } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { type ApiError, bodyOf, ErrorBody, isErrorBody, type RateLimitExceeded } from "./Errors.ts"
 import { HeaderFieldsTooLarge, InternalError, RequestTimeout, ServiceUnavailable } from "./Errors.ts"
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Invalid text decodes to zero. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Encodes seconds. Invalid text decodes to zero. */
 export const RetryAfter = Schema.String.pipe(Schema.decodeTo(Schema.Duration, {
   decode: SchemaGetter.transformEffect((text) =>
     /^\d+$/.test(text)
@@ -33,8 +33,8 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
 }
 
 /**
- * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. An unknown
- * code, which a newer service may send, is the first error.
+ * Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. An
+ * unknown `code`, which a newer service may send, decodes to the first class, with `unknownCode` set.
  */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
@@ -74,7 +74,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Share these two schemas, because Effect removes duplicate schemas only if they are the same object. */
+/** Shared by endpoints and middleware, because Effect recognizes duplicate schemas only if they are the same object. */
 export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [

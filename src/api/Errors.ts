@@ -6,7 +6,7 @@ import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 export const ErrorBody = Schema.Struct({
   /** The machine-readable code, such as `not_found`. Branch on it. */
   code: Schema.String.annotate({ description: "Machine-readable error code." }),
-  /** The description for people. It can change. */
+  /** The description for people. The wording can change. */
   message: Schema.String.annotate({ description: "Human-readable description." }),
   /** The HTTP status. */
   status: Schema.Int.check(Schema.isBetween({ minimum: 400, maximum: 599 }))
@@ -78,11 +78,11 @@ const declareErrorWith =
     return Schema.TaggedError<Self>()(tag, {
       /** The machine-readable code. */
       code: Schema.tag(code),
-      /** The description of the service, for people. It can change. */
+      /** The service's description of the error, for people. The wording can change. */
       message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
       /** The HTTP status. */
       status: Schema.tag(status),
-      // The service leaves both of these fields unset.
+      // The client sets the next two fields when it decodes a response. The service never does.
       /** The `X-Request-Id` of the response. */
       requestId: Schema.optionalKey(Schema.String),
       /** The `code` of the response, if a newer service sent one that this version does not know. */
@@ -99,8 +99,9 @@ const declareErrorWithWait = declareErrorWith({
 })
 
 /**
- * 400: malformed JSON, a near miss of a query parameter, or an invalid path, header, query or body (SPEC §7), checked
- * in this order. The message names only the faults of the first invalid part.
+ * 400: the request is invalid (SPEC §7). The service checks, in this order, the URL and the headers, the syntax of the
+ * JSON body, the names of query parameters, and the values in the path, headers, query and body. The message names only
+ * the faults of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 /** 401: the request has no API key (SPEC §5.3). */
@@ -111,7 +112,7 @@ export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey"
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
 /** 401: the admin token is wrong. */
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
-/** 403: the admin token can only read (`ADMIN_TOKENS`). */
+/** 403: the admin token may only read, and the request would change something (`read:` in `ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
 /** 404: no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
@@ -125,7 +126,7 @@ export class Conflict extends declareError<Conflict>()("Conflict") {}
 export class Gone extends declareError<Gone>()("Gone") {}
 /** 412: `If-Match` does not match the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
-/** 413: the body has more than 16 KiB. */
+/** 413: the body is larger than 16 KiB, or comes in too many chunks or with too long chunk extensions. */
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
 /** 415: the body is not uncompressed `application/json` in UTF-8. */
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
@@ -137,24 +138,24 @@ export class MisdirectedRequest extends declareError<MisdirectedRequest>()("Misd
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
-/** 429: the API key kept sending requests after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
+/** 429: the API key is banned, as it kept sending requests after 429s (SPEC §8). The ban ends after `retryAfter`. */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
-/** 429: too many requests without a valid admin token came from the address. */
+/** 429: too many requests without a valid admin token came from the client's address. */
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
-/** 431: the URL and the headers are too large, or too many. */
+/** 431: the URL and the headers together are larger than 16 KiB, or there are more than 100 headers. */
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: overload, a database failure, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
+/** 503: overload, an outage of the database, or, only on `/readyz`, shutdown. `retryAfter` defaults to 1 s. */
 export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>()("ServiceUnavailable") {}
 /** 505: the version of HTTP is not supported. */
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-/** Any error of the API: what its classes have in common. */
+/** Any error of the API: the fields that its classes have. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   /** The name of the class, such as `NotFound`. */
   readonly _tag: keyof typeof errors
-  /** The description for people. It can change. */
+  /** The description for people. The wording can change. */
   readonly message: string
   /** The `X-Request-Id` of the response. */
   readonly requestId?: string

@@ -3,7 +3,7 @@ import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "
 
 type Key = Context.Key<HttpApiMiddleware.AnyId, unknown>
 
-/** The services that middleware requires, and no middleware before it provides. */
+/** The services that a middleware in `Order` requires, but no earlier one provides. In a valid order, `never`. */
 type Missing<Order extends ReadonlyArray<Key>, Inner = never> = Order extends
   readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
   ? Missing<Before, HttpApiMiddleware.ApplyServices<Last["Identifier"], Inner>>
@@ -18,13 +18,16 @@ type WithOne<Self, Id extends HttpApiMiddleware.AnyId> = Self extends HttpApiGro
   ? HttpApiGroup.AddMiddleware<Self, Id>
   : HttpApiEndpoint.AddMiddleware<Self, Id>
 
-/** Adds one middleware at a time, because only those before it can provide what it requires. */
+/**
+ * The type of `Self` with the middleware in `Order`. Adds the last one first, so that each can require services that an
+ * earlier one provides.
+ */
 type With<Self, Order extends ReadonlyArray<Key>> = Order extends
   readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
   ? With<WithOne<Self, Last["Identifier"]>, Before>
   : Self
 
-/** As `With`, for each of several groups. */
+/** As `With`, for each group of a union of groups. */
 type WithAll<Groups extends HttpApiGroup.Constraint, Order extends ReadonlyArray<Key>> = Order extends
   readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
   ? WithAll<HttpApiGroup.AddMiddleware<Groups, Last["Identifier"]>, Before>
@@ -37,8 +40,8 @@ type Valid<Order extends ReadonlyArray<Key>> = [Missing<Order>] extends [never] 
   : { readonly missing: Missing<Order> }
 
 /**
- * Adds middleware to an endpoint, or to the endpoints of a group, in the order in which it runs. HttpApi runs the
- * middleware first that is added last, so the middleware of a group runs before that of its endpoints.
+ * Adds middleware to an endpoint, or to all endpoints of a group. Write the middleware in the order in which it runs:
+ * HttpApi runs the last added middleware first, so this function adds the list from its end.
  */
 export function inOrder<const Order extends ReadonlyArray<Key>>(
   ...order: Order & Valid<Order>
@@ -47,7 +50,7 @@ export function inOrder(...order: ReadonlyArray<Key>) {
   return addInOrder(order)
 }
 
-/** As `inOrder`, for the endpoints of all groups that an API has at this point. */
+/** As `inOrder`, for the endpoints of all groups of an API. Groups that are added later do not get the middleware. */
 export function inOrderForAll<const Order extends ReadonlyArray<Key>>(
   ...order: Order & Valid<Order>
 ): <Id extends string, Groups extends HttpApiGroup.Constraint>(

@@ -34,7 +34,7 @@ const jsonInteger = SchemaTransformation.transformEffect<bigint, unknown>({
   encode: (value) => Effect.succeed(value)
 })
 
-/** As a text of digits, in a JSON string or a URL. */
+/** Encodes an int64 as digits, for a JSON string or a URL. */
 const linkToDigits = (schema: Readonly<Record<string, unknown>>) =>
   Schema.link<unknown>()(
     documented(Predicate.isUnknown, range, schema),
@@ -50,7 +50,7 @@ const linkToDigits = (schema: Readonly<Record<string, unknown>>) =>
 const roundingWarning =
   "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it beyond 2^53."
 
-/** The bounds as JSON numbers. A plain number cannot hold the maximum. */
+/** The bounds as JSON numbers with all digits: a JavaScript number would round the maximum. */
 const jsonBounds = () => ({
   minimum: JSON.rawJSON(String(bounds.minimum)),
   maximum: JSON.rawJSON(String(bounds.maximum))
@@ -81,7 +81,7 @@ export const int64 = (description?: string, example?: number) => {
 /** A 64-bit integer, as {@link int64} without a description. */
 export const Int64 = int64()
 
-/** A 64-bit integer from a text of digits, such as a parameter of a URL or a `bigint` column of a row of SQL. */
+/** A 64-bit integer from a string of digits, such as a URL parameter or the value of a `bigint` column in SQL. */
 export const Int64FromString = Schema.String.pipe(
   Schema.decodeTo(Schema.toType(Int64), transformText(range, fromDigits, String))
 )
@@ -94,7 +94,7 @@ export const parseInteger = (text: string): bigint | undefined => {
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
   const significant = (whole + fraction).replace(/^0+/, "")
-  // The lookbehind keeps this linear: without it, a long run of zeros inside the number takes quadratic time.
+  // The lookbehind keeps the search linear: without it, a long run of zeros inside the number takes quadratic time.
   const digits = significant.replace(/(?<!0)0+$/, "")
   if (digits === "") return 0n
   const zeros = significant.length - digits.length - fraction.length + Number(exponent)
@@ -102,7 +102,7 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs the slow parsing with a reviver. */
+/** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs a reviver, which is slow. */
 const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 
 /**
@@ -112,7 +112,7 @@ const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
-      // Fast path for numbers that `JSON.parse` did not round: 16 KiB of such numbers parse in 2 ms instead of 5 ms.
+      // Fast path for numbers that `JSON.parse` did not round: a body full of them parses in less than half the time.
       if (typeof field !== "number" || Number.isSafeInteger(field) && String(field) === source) return field
       const exact = parseInteger(source)
       if (exact !== undefined) return BigInt(field) === exact ? field : exact
@@ -121,13 +121,13 @@ const parse = (text: string): unknown =>
     : JSON.parse(text)
 
 interface ExactJsonOptions<A> {
-  /** Must write the same JSON as the encoder of the schema. */
+  /** Replaces the encoder of the schema, if given. Must write the same JSON. */
   readonly encodeText?: (value: A) => string
-  /** Whether to reject names that differ from a known one only in case, `_` and `-`. Others are always ignored. */
+  /** Whether to reject an unknown name that equals a known one apart from case, `_` and `-`. Others are ignored. */
   readonly rejectsNearMisses?: boolean
 }
 
-/** Encodes and decodes JSON bodies with exact int64s. Besides these, the encoded side of `schema` must be JSON. */
+/** Makes a codec of JSON text with exact int64s. Apart from int64s, `schema` must encode to plain JSON values. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   { encodeText, rejectsNearMisses = false }: ExactJsonOptions<S["Type"]> = {}

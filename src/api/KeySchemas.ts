@@ -58,7 +58,7 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
-/** The key that `issueKey` issues. */
+/** The body of `issueKey`. */
 export const NewKey = Schema.Struct({
   /** The name for operators: 1 to 255 characters. */
   name,
@@ -80,7 +80,7 @@ export const KeyChange = Schema.Struct({
   name: Schema.optionalKey(name),
   /** The new plan. */
   plan: Schema.optionalKey(Plan),
-  /** `false` makes the service reject the key, until it is `true` again. */
+  /** With `false`, the service rejects the key until another change sets `true`. */
   enabled: Schema.optionalKey(isEnabled)
 }).check(
   // If `plan` or `limits` is absent, the valid limits depend on the stored plan, so `ApiKeys.update` checks them.
@@ -90,7 +90,7 @@ export const KeyChange = Schema.Struct({
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/** `hint` is the last four characters of the secret, or `null` if the secret is older than this field. */
+/** An API key, without its secret. */
 export const ApiKey = Schema.Struct({
   /** The id, which is not secret. */
   id: KeyId,
@@ -98,7 +98,7 @@ export const ApiKey = Schema.Struct({
   version: Schema.Int,
   /** The name that an operator gave the key. */
   name,
-  /** The last four characters of the secret. */
+  /** The last four characters of the secret. `null` for secrets from before the service stored these characters. */
   hint: Schema.NullOr(Schema.String),
   /** The plan. */
   plan: Plan,
@@ -110,9 +110,9 @@ export const ApiKey = Schema.Struct({
   createdAt: Instant,
   /** When the key stops working, if ever. */
   expiresAt: Schema.NullOr(Instant),
-  /** When the key was revoked. */
+  /** When the key was revoked, if ever. */
   revokedAt: Schema.NullOr(Instant),
-  /** The last use, with minute resolution. */
+  /** The last use, with minute resolution, if any. */
   lastUsedAt: Schema.NullOr(Instant)
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
@@ -128,7 +128,10 @@ export const IssuedKey = Schema.Struct({
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The last key of the previous page. `name` is its name in a list with `search`, which is in the order of names. */
+/**
+ * The position that a cursor encodes: the last key of the previous page. `createdAt` is in epoch milliseconds. Only the
+ * cursors of a list with `search` have `name`, because that list is in the order of names.
+ */
 export interface KeyPosition {
   readonly createdAt: number
   readonly id: string
@@ -146,7 +149,7 @@ const formatPosition = (position: KeyPosition): string => {
   return position.name === undefined ? ofTime : `${ofTime}\n${position.name}`
 }
 
-/** The service's cursors of keys. */
+/** Encodes and decodes the cursors of lists of keys. */
 export const keyCursors = makeCursorCodec(formatPosition, parsePosition)
 
 /** The state of a key. */
@@ -170,13 +173,13 @@ export const KeyOrder = oneOf("oldest", "newest").annotate({
   description: "Which keys come first, without `search`. By default the oldest."
 })
 
-/** The query of a page of keys. Without filters, it has all keys. */
+/** The query of a page of keys. Without filters, the pages have all keys. */
 export const KeysQuery = Schema.Struct({
   /** Only keys on this plan. */
   plan: Schema.optionalKey(Plan),
   /** Only keys in this state. */
   state: Schema.optionalKey(KeyState),
-  /** Only keys whose name begins with this text, or with this id or these last four characters of the secret. */
+  /** Only keys whose name begins with this text, or whose id or last four characters of the secret are this text. */
   search: Schema.String.annotate({
     description:
       "The beginning of the name, in upper or lower case, the whole id, or the last four characters of the secret. " +
@@ -199,7 +202,7 @@ export const KeysQuery = Schema.Struct({
   order: Schema.optionalKey(KeyOrder),
   /** The maximum number of keys. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  /** Where the page starts: from `next` of the previous page. */
+  /** The position at which the page starts: `cursor` in `next` of the previous page. */
   cursor: Schema.optionalKey(Cursor)
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
@@ -216,7 +219,7 @@ export const FoundSecret = Schema.Struct({
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key of a page, with its ban. */
+/** A key in a list, with its ban. */
 export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   /** The ban, if the key is banned. */
@@ -226,7 +229,7 @@ export const ListedKey = Schema.Struct({
 }).annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
-/** `next` is the query for the next page. The last page has none. */
+/** A page of keys. The last page has no `next`. */
 export const KeysPage = Schema.Struct({
   /** The keys of the page. */
   keys: Schema.Array(ListedKey),
@@ -235,9 +238,9 @@ export const KeysPage = Schema.Struct({
 }).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret that a rotation replaced. Works until `endsAt` if its key is active. `lastUsedAt` has minute resolution. */
+/** A secret that a rotation replaced. It works until `endsAt`, if the key is active. */
 export const FormerSecret = Schema.Struct({
-  /** The last four characters of the secret. Absent if a service older than this field rotated it. */
+  /** The last four characters of the secret. Absent for secrets from before the service stored these characters. */
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,
@@ -251,11 +254,11 @@ const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt
 /** A key with its usage, its ban and its former secrets. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
-  /** What is left of the limits per minute and per day. */
+  /** The windows of the limits per minute and per day: each with its limit, the remaining requests and its reset. */
   usage: Schema.Struct({ minute: Window, day: Window }),
   /** The ban, if the key is banned. */
   ban,
-  /** Where `usage` and `ban` come from. */
+  /** Where `usage` and `ban` come from: from Redis, or from the process that responds. */
   counting: openTo(
     Schema.Literals(["single", "own", "shared", "fallback"]).annotate({
       description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, because it is " +
@@ -267,13 +270,13 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
-/** Whether other processes may have counts and bans of their own. */
+/** Whether other processes may count requests and ban keys on their own, so that `usage` and `ban` are incomplete. */
 export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
   counting !== "shared" && counting !== "single"
 
 /** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
-  /** How long the former secrets keep working. */
+  /** How long former secrets keep working, in seconds, up to 30 days. The default is 0. */
   gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
     .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
     .pipe(Schema.optionalKey)

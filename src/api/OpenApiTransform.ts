@@ -1,4 +1,4 @@
-/** Adds data that SPEC.md or tools require to the OpenAPI documents that Effect derives. */
+/** Adds data that SPEC.md or tools require to the OpenAPI documents that Effect derives from `HttpApi`s. */
 import { Predicate, Record as Records, Schema } from "effect"
 import type { OpenApi } from "effect/http-api"
 
@@ -47,7 +47,7 @@ const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => ex
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Adapts a document to SPEC.md and tools. Removes `basePath` from its paths: SPEC §1's server URLs end with it. */
+/** Adapts a document to SPEC.md and tools. Removes `basePath` from the paths: the server URLs end with it (SPEC §1). */
 export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   readonly basePath: string
   readonly securitySchemes: OpenApi.OpenAPIComponents["securitySchemes"]
@@ -70,7 +70,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const completeContent = (content: OpenApi.OpenApiSpecContent = {}, isRequest = false): void => {
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
-      // `exactJson` and `errorResponse` wrap the named schema in `allOf`. Refer to it directly (SPEC §4).
+      // `exactJson` and `errorResponse` wrap a named schema in `allOf`. Refer to the named schema directly (SPEC §4).
       const { allOf: [schema] = [declared] } = declared
       // Without an example, Postman invents a request body. Prism (a mock) and Scalar show the examples of errors.
       const values = declared.examples ?? (isRequest && schema ? [exampleOf(schema)] : [])
@@ -81,7 +81,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
   for (const operation of operations.filter(Predicate.isNotUndefined)) {
-    // Add the security requirement (SPEC §5) here: `Auth` lacks Effect's `security` option, because that is slow.
+    // Add the security requirement (SPEC §5) here: `Auth` has no `security` option (OperationMiddleware.ts).
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content, true)

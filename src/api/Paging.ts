@@ -33,7 +33,7 @@ const decodeText = (text: string): string | undefined => {
 }
 
 /**
- * The position of a page, from `next` of the previous page. Opaque: only the service knows its form, which may change.
+ * The position of a page, from `next` of the previous page. Opaque: only the service reads it, and its form may change.
  */
 export const Cursor = Schema.String.check(
   Schema.makeFilter(() => true, { toJsonSchema: () => ({ pattern: "^[A-Za-z0-9_-]+$" }) })
@@ -48,7 +48,10 @@ const invalidCursor = new InvalidRequest({
   message: "Invalid request: query.cursor: expected a cursor from a Link header."
 })
 
-/** The service's own form of cursors: `format(position)` in base64url. Accepts only the text that encoding produces. */
+/**
+ * Makes the encoder and the decoder of a list's cursors. A cursor is `format(position)` in base64url. The decoder
+ * rejects any text that the encoder would not produce.
+ */
 export const makeCursorCodec = <P>(format: (position: P) => string, parse: (text: string) => P | undefined) => {
   const encode = (position: P): Cursor => toCursor(encodeText(format(position)))
   return {
@@ -67,7 +70,7 @@ const parseNextLink = (header: string) => {
   return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
 }
 
-/** Decodes to `undefined` if the header has only links with other relations. */
+/** The `Link` header of a list. Decodes to the query of the next page, or to `undefined` without a `next` link. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   path: string,
   query: S

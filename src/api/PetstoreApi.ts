@@ -39,8 +39,8 @@ The last page has none.
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
 /**
- * An API of resources under `/v1`: each group has the endpoints of one. All their operations require an API key, and
- * count against its limits, before the middleware of the endpoint runs.
+ * Makes the API under `/v1` from groups, each with the endpoints of one resource. Adds `Auth` and `RateLimit` to every
+ * endpoint: they run before the endpoint's own middleware.
  */
 export const makeApi = <const Groups extends Array.NonEmptyReadonlyArray<HttpApiGroup.Constraint>>(
   ...groups: Groups

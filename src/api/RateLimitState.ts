@@ -10,9 +10,9 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
   limit: Schema.FiniteFromString,
-  /** The requests that remain of the limit. */
+  /** The remaining requests of the window. */
   remaining: Schema.FiniteFromString,
-  /** When the window ends, and all requests of the limit remain again. */
+  /** When the window ends. Then all requests of the limit remain again. */
   resetAt: EpochSeconds
 }).pipe(
   Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
@@ -21,11 +21,14 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Ignores headers of the client's address. */
+/** Returns `None` if the headers show the limits of the client's address (scope `address`), not those of an API key. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** Prefers the seconds in `RateLimit` to the time in `X-RateLimit-Reset`, because this machine's clock may be wrong. */
+/**
+ * Returns the time until a used-up limit resets. Prefers the seconds in `RateLimit` to the timestamp in
+ * `X-RateLimit-Reset`, because the clocks of the client and the service may differ.
+ */
 export const millisUntilReset = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

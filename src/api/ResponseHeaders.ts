@@ -1,4 +1,4 @@
-/** Declares response headers for OpenAPI and CORS. Responses have `fixedHeaders` unless a route overrides them. */
+/** Declares response headers for OpenAPI and CORS. Responses have `fixedHeaders`, unless a route overrides one. */
 import { adminTokenPrefix, keyPrefix, name as realm } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"
@@ -43,13 +43,13 @@ const commonHeaders: Headers = {
   "Content-Security-Policy": fixed("Browsers must not run scripts.", fixedHeaders["content-security-policy"])
 }
 
-/** The challenge of a 401. It has no `error` if the request has no bearer token (RFC 6750 §3.1). */
+/** The `WWW-Authenticate` header of a 401. Without a bearer token in the request, it has no `error` (RFC 6750 §3.1). */
 export const challenge = {
   missing: `Bearer realm="${realm}"`,
   invalid: `Bearer realm="${realm}", error="invalid_token"`
 }
 
-/** The response to a body with a content coding names the codings that are accepted (RFC 9110 §12.5.3). */
+/** The header of a 415 for a compressed body: the service accepts only uncompressed ones (RFC 9110 §12.5.3). */
 export const acceptedCodings = { "accept-encoding": "identity" }
 
 const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })

@@ -1,4 +1,7 @@
-/** A secret is a prefix, 32 random base62 characters (190 bits), and a checksum that detects typos without a lookup. */
+/**
+ * The secret of an API key is a prefix, 32 random base62 characters (190 bits), and a checksum that detects typos
+ * without a lookup. Admin tokens have a prefix too, if the service made them.
+ */
 import { adminTokenPrefix, keyPrefix } from "./Brand.ts"
 
 const checksumLength = 6
@@ -28,7 +31,7 @@ export const withChecksum = (random: string): string => keyPrefix + random + che
 export const isWellFormed = (secret: string): boolean =>
   format.test(secret) && withChecksum(secret.slice(keyPrefix.length, -checksumLength)) === secret
 
-/** Whether a text looks like an admin token, which works only on the management port. */
+/** Whether a text begins like an admin token that the service made, which works only on the management port. */
 export const isAdminToken = (text: string): boolean => text.startsWith(adminTokenPrefix)
 
 /** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
@@ -36,11 +39,11 @@ export const findSecret = (text: string): string | undefined => new RegExp(`${ke
 
 const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 
-/** Secrets that an operator chose. Shorter ones are not redacted: they would hide ordinary words. */
+/** Secrets without a known form, such as an operator's own `ADMIN_TOKEN`. `redactSecrets` redacts these texts. */
 const chosenSecrets = new Set<string>()
 const minChosenLength = 16
 
-/** From now on, `redactSecrets` of this process redacts `secret` too. */
+/** Makes `redactSecrets` redact `secret` too, unless `secret` is so short that ordinary words could contain it. */
 export const redactAlso = (secret: string): void => {
   if (secret.length >= minChosenLength) chosenSecrets.add(secret)
 }

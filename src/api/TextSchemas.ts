@@ -27,7 +27,7 @@ export const documented = <A>(
 /** Rejects texts with U+0000, which PostgreSQL cannot store, or with lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 or lone surrogates",
-  // The pattern leaves surrogates out: without the flag `u`, a pattern that excludes them also rejects emoji.
+  // The pattern does not exclude lone surrogates: without the flag `u`, such a pattern would also reject emoji.
   toJsonSchema: () => ({ pattern: "^[^\\x00]*$" })
 })
 
@@ -38,8 +38,8 @@ export const oneOf = <const Words extends ReadonlyArray<string>>(...words: Words
   Schema.Literals(words).annotate({ message: `Expected one of ${formatChoice(words)}` })
 
 /**
- * For a field of a response: clients accept any string, because a newer service may send new values. The OpenAPI
- * document names only `words`.
+ * Makes the schema of a response field whose known values are `words`. Clients accept any string, because a newer
+ * service may send new values. The OpenAPI document names only `words`.
  */
 export const openTo = <Words extends string>(words: Schema.Schema<Words>) =>
   Schema.declare((value): value is Words | (string & {}) => typeof value === "string", {
@@ -52,7 +52,7 @@ export const openTo = <Words extends string>(words: Schema.Schema<Words>) =>
     toJsonSchema: ({ schemas: [schema] }) => ({ ...schema })
   }))
 
-// `\x22` is a quotation mark, which some generators copy into a string of Python without escaping it.
+// Write quotation marks as `\x22`: some client generators copy the pattern into a Python string without escaping them.
 const idempotencyKeyForm = /^(?:\x22[!#-~]{1,255}\x22|[!#-~]{1,255})$/
 
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
@@ -63,12 +63,12 @@ export const idempotencyKey = (description: string, example: string) => {
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
   const key = Schema.String.check(Schema.isPattern(idempotencyKeyForm, { expected }))
   return documented(Predicate.isString, expected, schema).pipe(
-    // Encoding checks this pattern, so a client rejects an invalid key before it sends the request.
+    // Encoding checks `key`, so a client rejects an invalid idempotency key before it sends the request.
     Schema.decodeTo(key, transformText(expected, parse, (text) => text))
   )
 }
 
-/** A response schema without checks: clients already decode the body's schema, and the compiler checks handlers. */
+/** A response schema without checks: clients decode the body by its own schema, and the compiler checks handlers. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"

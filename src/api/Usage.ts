@@ -13,7 +13,7 @@ const counts = {
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
 }
 
-/** The requests of a minute or an hour. */
+/** The request counts of a minute or an hour. */
 export const UsageInterval = Schema.Struct({
   /** The start of the interval. */
   from: Instant,
@@ -21,11 +21,11 @@ export const UsageInterval = Schema.Struct({
 }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** Counts by minute (the last 60) and hour (up to 720), oldest first. Intervals without requests are absent. */
+/** The request counts of an API key, oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
-  /** The last 60 minutes. */
+  /** By minute, for the last 60 minutes. */
   minutes: Schema.Array(UsageInterval),
-  /** At most the last 720 hours. The operator can keep fewer. */
+  /** By hour, for at most the last 720 hours. With `USAGE_RETENTION_DAYS`, the operator can keep fewer. */
   hours: Schema.Array(UsageInterval)
 }).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
@@ -36,9 +36,9 @@ export type UsageCounts = Readonly<Record<UsageKind, number>>
 
 export const topUsageLimit = 10
 
-/** Which keys `topUsage` lists. */
+/** The query of `topUsage`. */
 export const TopUsageQuery = Schema.Struct({
-  /** The last 60 minutes, or the last 24 hours. The default is `hour`. */
+  /** The current hour, or the current day of UTC. The default is `hour`. */
   window: oneOf("hour", "day").annotate({
     description: "The current hour, or the current day of UTC. By default the hour."
   }).pipe(Schema.optionalKey),
@@ -55,9 +55,9 @@ export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> 
 export const KeyTotals = Schema.Struct({
   /** The id of the key. */
   keyId: KeyId,
-  /** Its name now. */
+  /** The current name of the key. */
   name: Schema.NullOr(Schema.String),
-  /** Its plan now. */
+  /** The current plan of the key. */
   plan: Schema.NullOr(Plan),
   ...counts
 }).annotate({ identifier: "KeyTotals" })

@@ -24,7 +24,10 @@ export type IssueKeyError = ErrorOf<"issueKey">
 /** The errors of `get`, `usage` and `unban`. */
 export type GetKeyError = ErrorOf<"showKey">
 
-/** The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`: `rotate` and `update` send a body. */
+/**
+ * The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`. Those of a body occur only in `update` and
+ * `rotate`.
+ */
 export type ChangeKeyError = ErrorOf<"updateKey">
 
 /** The key that a secret belongs to. */
@@ -35,7 +38,7 @@ export interface FoundKey extends Keys.ListedKey {
 
 /** The options of `issue`. */
 export interface IssueOptions extends CallOptions {
-  /** A second call with the same idempotency key issues no key. */
+  /** A second call with the same idempotency key issues no key, and fails with `Conflict`. */
   readonly idempotencyKey?: string | undefined
 }
 
@@ -100,7 +103,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       const headers = options.idempotencyKey === undefined ? {} : { "idempotency-key": options.idempotencyKey }
       return call("issue", api.issueKey({ payload: omitUndefined(key), headers }), options)
     },
-    /** Gets one page of keys, oldest first. */
+    /** Gets one page of keys, by default oldest first. With `search`, the keys are in the order of their names. */
     list,
     /**
      * Streams all matching keys, and requests each page only when the stream needs it.
@@ -158,8 +161,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     ): Effect.Effect<Keys.ApiKey, ChangeKeyError> =>
       call("update", api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) }), options, ofKey(id)),
     /**
-     * Replaces the secret of a key. Former secrets work for at most `gracePeriod`: whole seconds up to 30 days, by
-     * default 0. Fails with `Conflict` if the key is revoked or expired, or would have over five working secrets.
+     * Replaces the secret of a key. Former secrets keep working for at most `gracePeriod`, by default 0. Fails with
+     * `Conflict` if the key is revoked or expired, or would have more than five working secrets.
      *
      * @example
      * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -174,7 +177,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
     revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("revoke", api.revokeKey(changeOf(id, options)), options, ofKey(id)),
-    /** Ends the ban of a key. Its used-up limits stay used up. */
+    /** Ends the ban of a key. Limits that the key has used up stay used up. */
     unban: (id: string, options?: CallOptions): Effect.Effect<void, GetKeyError> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),
     /** Gets one page of the audit log, newest first. */
@@ -196,16 +199,16 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
- * 429, because most other failures do not show whether the service made the change.
+ * 429, or if its token was unavailable, because other failures do not show whether the service made the change.
  */
 export class AdminClient extends Context.Service<AdminClient>()("petstore/AdminClient", { make }) {
-  /** Uses `fetch`. */
+  /** A client that sends requests with `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
   /**
-   * By default, `baseUrl` comes from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. `config` adds options, and
-   * replaces these. Uses `fetch`.
+   * A client that sends requests with `fetch`. Reads `baseUrl` from the variable `PETSTORE_ADMIN_URL` and `token`
+   * from `ADMIN_TOKEN`, unless `config` has them. `config` can add other options.
    */
   static readonly layerConfig = (
     config: OptionsConfig<AdminOptions> = {}
@@ -214,7 +217,7 @@ export class AdminClient extends Context.Service<AdminClient>()("petstore/AdminC
     return Layer.unwrap(Effect.map(Config.unwrap<AdminOptions>({ ...defaults, ...config }), AdminClient.layer))
   }
 
-  /** Uses the `HttpClient` of the context. */
+  /** A client that sends requests with the `HttpClient` of the context, which must not follow redirects. */
   static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
     Layer.effect(AdminClient, AdminClient.make(options))
 }

@@ -6,7 +6,7 @@ import { rateLimitOf, type RateLimitState } from "../api/RateLimitState.ts"
 import { fromMismatch, isMismatch, type Mismatch, type PetstoreClientError } from "./ClientError.ts"
 import { type CallOptions, CurrentCall, omitUndefined, type Optional } from "./Transport.ts"
 
-/** The query of a stream of all items: like that of a list, with `pageSize` instead of `limit`. */
+/** The query of a stream of all items: the query of a list, with `pageSize` instead of `limit`. */
 export type StreamQuery<Query> = Optional<Omit<Query, "limit">> & {
   /** The maximum number of items per request. The default is 100. */
   readonly pageSize?: number | undefined
@@ -17,7 +17,7 @@ export type OperationError<Api, Name extends string> = Api extends HttpApi.HttpA
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
-/** The facts of a response beside its value, from `withMetadata` and `pages`. */
+/** The metadata of a response, from `withMetadata` and `pages`. */
 export interface ResponseMetadata {
   /** The HTTP status, such as 201. */
   readonly status: number
@@ -37,7 +37,7 @@ export type WithMetadata<Page> = Page & {
   readonly metadata: ResponseMetadata
 }
 
-/** Set by `withMetadata`: where a call stores the metadata of its response. Without it, no call keeps any. */
+/** Within `withMetadata`, the `Ref` in which a call stores the metadata of its response. Otherwise `undefined`. */
 const LastMetadata = Context.Reference<Ref.Ref<Option.Option<ResponseMetadata>> | undefined>(
   "petstore/client/LastMetadata",
   { defaultValue: () => undefined }
@@ -63,7 +63,7 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   return [value, metadata.value]
 })
 
-/** No-op middleware for `Auth` and `AdminAuth`, because the transport adds the bearer token. */
+/** Client middleware for `Auth` and `AdminAuth`. It does nothing, because `Transport.ts` adds the bearer token. */
 export const noopMiddleware: HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> = (call) =>
   call.next(call.request)
 

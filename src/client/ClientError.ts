@@ -8,21 +8,21 @@ import { RetryAfter } from "../api/ErrorSchemas.ts"
 type Request = HttpClientRequest.HttpClientRequest
 
 const safe = {
-  /** Without the URL, the host and the cause. */
+  /** The description, without the URL, the host and the cause. */
   message: Schema.String
 }
 
 /** The connection failed, or no complete response arrived in time. The service may have processed the request. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", safe) {}
 
-/** The response does not fit the API: a redirect, or perhaps another server listens at the address. */
+/** The response does not fit the API. It is a redirect, or may come from another server or a newer service. */
 export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", {
   ...safe,
-  /** The HTTP status. Browsers hide the status of a redirect: it is 0. */
+  /** The HTTP status. It is 0 for a redirect in a browser, which hides the status. */
   status: Schema.Int
 }) {}
 
-/** The service returned an error that the API does not declare for this operation. The service may be newer. */
+/** The service returned an error that this version of the API does not declare for the operation. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument or a header is invalid, so the client sent no request. */
@@ -45,11 +45,11 @@ export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
  * A failure other than the API's declared errors. If an endpoint of your own `HttpApi` declares this error and fails
  * with it, the endpoint responds with 502.
  *
- * Its encoded form is safe to pass on: it has `reason`, `requestId` and `retryAfter`, without the URL, the host and the
- * causes, which only the process that made the call has, in `message` and in the `cause` of `reason`.
+ * The encoded form is safe to pass on: it has only `reason`, `requestId` and `retryAfter`. The URL, the host and the
+ * causes stay in the process that made the call: in `message`, and in the `cause` of `reason`.
  */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
-  /** What failed. Its `message` is safe to pass on. */
+  /** The kind of failure. Its `message` is safe to pass on. */
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response. */
   requestId: Schema.optionalKey(Schema.String),
@@ -59,19 +59,19 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
   /** The same as `reason`. */
   override readonly cause = this.reason
 
-  /** Names the method, the URL and the cause, for your own log. After encoding, the message of `reason`. */
+  /** For your own log: names the method, the URL and the cause. In a decoded error, the same as `reason.message`. */
   override get message(): string {
     return this.reason.message
   }
 }
 
-/** Defines a property that is neither enumerable nor a field, so that neither JSON nor a schema has it. */
+/** Defines a property that is neither enumerable nor a field, so that neither JSON nor the schema encodes it. */
 const withLocal = <E extends Error>(error: E, name: "cause" | "message", value: unknown): E =>
   Object.defineProperty(error, name, { value, configurable: true })
 
 type Facts = Pick<PetstoreClientError, "requestId" | "retryAfter">
 
-/** `message` replaces the safe message of `reason` in this process. */
+/** Makes the error. In this process, its `message` is the given one instead of the safe message of `reason`. */
 const fail = (reason: PetstoreClientErrorReason, message: string, cause?: unknown, facts: Facts = {}) =>
   withLocal(
     new PetstoreClientError({ ...facts, reason: cause === undefined ? reason : withLocal(reason, "cause", cause) }),
@@ -138,7 +138,7 @@ export type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Without a `response`, encoding the request failed. With a `response`, decoding it failed. */
+/** Makes the error of a call whose request could not be encoded (no `response`), or whose `response` not decoded. */
 export const fromMismatch = Effect.fnUntraced(function*(
   cause: Mismatch,
   response: Option.Option<HttpClientResponse.HttpClientResponse>
@@ -159,7 +159,7 @@ export const fromMismatch = Effect.fnUntraced(function*(
   const { location } = headers
   // Browsers show a redirect that they do not follow as status 0, without headers (`opaqueredirect`).
   if (status === 0 || (status >= 300 && status < 400 && location !== undefined)) {
-    // Only the host, because the rest of the location can contain a secret.
+    // Name only the host of the redirect, because the rest of its URL can contain a secret.
     const host = location === undefined ? undefined : URL.parse(location, request.url)?.host
     const fully = `${status}, a redirect to ${host ?? "an unknown host"}`
     return unexpected(`a redirect (${status}), which the client does not follow`, fully)

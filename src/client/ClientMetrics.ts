@@ -1,4 +1,4 @@
-/** What operators see of a client: metrics of its attempts, waits and limits, and each wait in the log and in spans. */
+/** The metrics of a client: its attempts, waits and limits. Each wait is also in the log and in the call's span. */
 import { Clock, Effect, Metric, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import type { RateLimitState } from "../api/RateLimitState.ts"
@@ -29,7 +29,7 @@ export const makeMetrics = (client: string) => ({
       )
   }),
 
-  /** Records the wait in the metric, in the log and as an event of the call's span, then sleeps. */
+  /** Records a wait in the metric, in the log and as an event of the call's span. Then sleeps for `waitMs`. */
   wait: Effect.fnUntraced(function*(cause: "limit" | "retry", waitMs: number, reason: string) {
     const ms = Math.ceil(waitMs)
     const clock = yield* Clock.Clock

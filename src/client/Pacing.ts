@@ -1,6 +1,6 @@
 /**
- * Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the API key banned. Calls
- * that wait get their turns in order of arrival.
+ * Paces the requests of a client by the rate-limit headers of responses (SPEC §8), so that a program that calls in a
+ * loop does not get its API key banned. Waiting calls get their turns in order of arrival.
  */
 import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -11,12 +11,15 @@ import type { ClientMetrics } from "./ClientMetrics.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * For at most this time after a 429, a call that cannot wait fails at once. Later calls are sent, because an operator
- * may have lifted the ban.
+ * For this time after a 429, a call that cannot wait until the pause ends fails at once. Later in the pause, such a
+ * call is sent, because an operator may have lifted the ban.
  */
 const maxProbeDelayMs = 60_000
 
-/** The client pauses after a 429, stored as `rejection`, or when a limit has 0 remaining. Times are in epoch ms. */
+/**
+ * A time in which the client sends no request that can wait: after a 429 (`rejection`), or while a limit has 0
+ * remaining. From `probeAt` on, requests that cannot wait are sent. Times are in epoch milliseconds.
+ */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
@@ -24,7 +27,7 @@ interface Pause {
   readonly probeAt: number
 }
 
-/** A call in line. Its turn is to send its request, or to fail with an earlier response. */
+/** A call in line. Its `turn` is to send its request, or to end with an earlier 429. `deadline` is in epoch ms. */
 interface Waiter {
   readonly deadline: number
   readonly turn: Deferred.Deferred<"send" | Response>
@@ -36,8 +39,8 @@ interface PacingState {
   /** Resolved when `pause` changes. */
   readonly pauseChanged: Deferred.Deferred<void>
   /**
-   * Starts at 1. A response with rate-limit headers sets this limit to `remaining`, but at least 1. A success without
-   * those headers sets this limit to Infinity.
+   * The maximum number of requests in flight. A response with the API key's rate-limit headers sets it to `remaining`,
+   * but at least 1. A success without rate-limit headers sets it to Infinity.
    */
   readonly maxInFlight: number
   readonly inFlight: ReadonlySet<Waiter>
@@ -68,7 +71,7 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     if (former !== undefined) yield* Deferred.succeed(former, undefined)
   }, Effect.uninterruptible)
 
-  /** Raises `maxInFlight` by 1 if a response takes over a second, so that one slow request does not block others. */
+  /** Raises `maxInFlight` by 1 if a response takes over a second, so that a slow request does not block other calls. */
   const raiseLimit = Effect.andThen(Effect.delay(update(withRaisedLimit), "1 second"), Effect.never)
 
   const sleepUntilEnd = Effect.fnUntraced(function*(pause: Pause) {
@@ -77,7 +80,9 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     if ((yield* Ref.get(pacing)).pause === pause) yield* update((before) => ({ ...before, pause: undefined }))
   })
 
-  /** Each waiting call sleeps until the end of the pause. The first to wake ends the pause for all. */
+  /**
+   * Sleeps until the pause ends or changes. Each waiting call runs this, and the first to wake ends the pause for all.
+   */
   const endPauses = Effect.flatMap(
     Ref.get(pacing),
     ({ pause, pauseChanged }) =>
@@ -87,7 +92,9 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
   return {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
-    /** Sends the request in its turn, or returns the response that began a pause which ends after `deadline`. */
+    /**
+     * Sends the request in its turn. If a 429 began a pause that ends after `deadline` (epoch ms), returns that 429.
+     */
     attempt: Effect.fnUntraced(function*<E, R>(send: Effect.Effect<Response, E, R>, deadline: number) {
       const waiter: Waiter = { deadline, turn: yield* Deferred.make<"send" | Response>() }
       const sendInTurn = Effect.gen(function*() {
@@ -107,7 +114,7 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
         inFlight: before.inFlight.difference(new Set([waiter])),
         waiting: before.waiting.filter((other) => other !== waiter)
       }))
-      // If many calls are interrupted at once, let the interruption reach all of them before the next gets its turn.
+      // If many calls are interrupted at once, let all of them notice it before one of them gives its turn to the next.
       return yield* Effect.onExit(
         sendInTurn,
         (exit) => Exit.hasInterrupts(exit) ? Effect.andThen(Effect.yieldNow, leave) : leave
@@ -118,9 +125,9 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
 export type Pacing = Effect.Success<ReturnType<typeof makePacing>>
 
 /**
- * Gives turns to the first calls in line while fewer than `maxInFlight` are in flight. During a pause that ends by a
- * call's deadline, the call waits. During a longer pause, it gets `rejection` until `probeAt`. Without a `rejection`,
- * or from `probeAt` on, it may send its request despite the pause.
+ * Gives turns to the first calls in line while fewer than `maxInFlight` are in flight. If a pause ends by a call's
+ * deadline, the call waits. If the pause ends later, the call gets the pause's `rejection` until `probeAt`. From
+ * `probeAt` on, or in a pause without a `rejection`, such a call is sent despite the pause.
  */
 const takeTurns = (state: PacingState, now: number) => {
   const pause = state.pause !== undefined && now < state.pause.endsAt ? state.pause : undefined
@@ -158,7 +165,7 @@ const withResponse = (
   // If a request sent after the pause began has succeeded, end the pause: an operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
-    // Delay all calls by the same jitter, because the service opens the next window for all of them.
+    // The jitter keeps the clients of a key from sending at the same instant when the limit resets.
     const endsAt = now + jitterMs + ms
     const probeAt = rejection === undefined ? now : Math.min(endsAt, now + maxProbeDelayMs)
     return { startedAt: now, endsAt, rejection, probeAt }

@@ -29,14 +29,16 @@ export interface Options extends ClientOptions {
   readonly apiKey: Secret
 }
 
-/** The query of `all` and `pages`. `cursor` is that of `next` of an earlier page: the stream starts with that page. */
+/**
+ * The query of `all` and `pages`. With the `cursor` in `next` of an earlier page, the stream starts after that page.
+ */
 export interface AllQuery extends StreamQuery<ListQuery> {}
 
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
   /**
-   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters, and no space.
-   * The default is a new UUID per run of the effect.
+   * Within 24 hours, one idempotency key creates only one pet. It has 1 to 255 visible ASCII characters and no space.
+   * By default, each run of the effect uses a new UUID.
    */
   readonly idempotencyKey?: string | undefined
 }
@@ -75,8 +77,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     list,
     /**
-     * Streams the pages of `all`, each with the metadata of its response. To resume it later, store `next.cursor` of
-     * the last page that you have processed.
+     * Streams the pages of `all`, each with the metadata of its response. To resume the stream later, store
+     * `next.cursor` of the last page that you have processed.
      *
      * @example
      * yield* Stream.runForEach(petstore.pages({ pageSize: 50 }), ({ metadata, pets }) =>
@@ -93,8 +95,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     all: (query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError> =>
       Stream.flattenIterable(Stream.map(pages(query, options), ({ pets }) => pets)),
     /**
-     * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
-     * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that key created another pet.
+     * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with the
+     * same `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if the key created a different pet.
      *
      * @example
      * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
@@ -125,13 +127,13 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
  * not before `Retry-After`. Sends an `Idempotency-Key` with each create, so a retry creates no second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/PetstoreClient", { make }) {
-  /** Uses `fetch`. */
+  /** A client that sends requests with `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
   /**
-   * By default, `baseUrl` comes from `PETSTORE_URL` and `apiKey` from `PETSTORE_API_KEY`. `config` adds options, and
-   * replaces these. Uses `fetch`.
+   * A client that sends requests with `fetch`. Reads `baseUrl` from the variable `PETSTORE_URL` and `apiKey` from
+   * `PETSTORE_API_KEY`, unless `config` has them. `config` can add other options.
    */
   static readonly layerConfig = (
     config: OptionsConfig<Options> = {}
@@ -140,7 +142,10 @@ export class PetstoreClient extends Context.Service<PetstoreClient>()("petstore/
     return Layer.unwrap(Effect.map(Config.unwrap<Options>({ ...defaults, ...config }), PetstoreClient.layer))
   }
 
-  /** Uses the `HttpClient` of the context. It must not follow redirects: `FetchHttpClient` and those of Node do not. */
+  /**
+   * A client that sends requests with the `HttpClient` of the context, which must not follow redirects. Effect's
+   * `FetchHttpClient`, and its clients for Node, follow none for this client.
+   */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 }

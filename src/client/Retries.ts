@@ -1,7 +1,7 @@
 /**
- * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, retries any request,
- * because the service did not process it, and also if the secret was unavailable. After a 408, a 5xx other than 505, or
- * no response, retries only idempotent requests. `Pacing.ts` also delays the client's other calls after a 429.
+ * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). Retries any request that the
+ * service did not process: after a 429, or if the secret was unavailable. After a 408, a 5xx other than 505, or no
+ * response, retries only idempotent requests. After a 429, `Pacing.ts` also delays the client's other calls.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientRequest, HttpClientResponse } from "effect/http"
@@ -13,7 +13,7 @@ import type { Pacing } from "./Pacing.ts"
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /** The minimum delays between attempts. By default, the first is 200 ms, and each doubles, with 20 % jitter. */
+  /** The minimum delays between attempts. By default, 200 ms, then twice the delay before, each with 20 % jitter. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined

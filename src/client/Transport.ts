@@ -20,7 +20,7 @@ export interface CallOptions {
   readonly headers?: Headers.Input | undefined
 }
 
-/** The options of both clients. Those of `CallOptions` are the defaults of all calls. */
+/** The options of `PetstoreClient` and `AdminClient`. Those of `CallOptions` are the defaults of all calls. */
 export interface ClientOptions extends CallOptions {
   /**
    * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client
@@ -30,8 +30,9 @@ export interface ClientOptions extends CallOptions {
 }
 
 /**
- * A secret, or an effect that returns it. The effect runs before each attempt, so that the secret can be rotated. If it
- * fails, the attempt fails with `SecretUnavailable`, and is retried as if there were no response.
+ * A secret, or an effect that returns it. The effect runs before each attempt, so that the secret can be rotated. If
+ * the effect fails, the attempt fails with `SecretUnavailable`. The client retries any such attempt, because it sent
+ * nothing.
  */
 export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted, unknown>
 
@@ -42,7 +43,7 @@ export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- removes only fields that are optional in T
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
 
-/** A `Config` for each of some options, as `layerConfig` takes them. */
+/** The parameter of `layerConfig`: for any of the options, a `Config` that reads it. */
 export type OptionsConfig<Options> = { readonly [Name in keyof Options]?: Config.Wrap<Options[Name]> }
 
 type Request = HttpClientRequest.HttpClientRequest
@@ -85,7 +86,8 @@ export const makeTransport = Effect.fnUntraced(function*(
     return response
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
-  // Each attempt runs `client.preprocess`, which may sign requests. `HttpClient.transform` runs it only once per call.
+  // Not `HttpClient.transform`, which would run the `preprocess` of `client` once per call. `client.execute` runs it
+  // for each attempt, because `preprocess` may sign requests.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
@@ -93,7 +95,10 @@ export const makeTransport = Effect.fnUntraced(function*(
   return { httpClient, rateLimit: pacing.latest }
 })
 
-/** The client would send a body and a key to any host that a redirect names, and trust its response. */
+/**
+ * Makes `fetch` return a redirect instead of following it. Otherwise, the client would send the request to any host
+ * that a redirect names, and trust the response of that host.
+ */
 const withoutRedirects = <A, E>(send: Effect.Effect<A, E>): Effect.Effect<A, E> =>
   Effect.contextWith((context: Context.Context<never>) => {
     const own = Context.getOrUndefined(context, FetchHttpClient.RequestInit)

@@ -1,8 +1,8 @@
-/** What each collection does, and its version in memory. */
+/** The operations of a collection, and a collection in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { type Filters, type Item, makeCodec, type Table } from "./Table.ts"
 
-/** A page: the first items after the id `after`, by ascending id. */
+/** Selects a page: the first `limit` items whose id is higher than `after`. */
 export interface Range {
   /** The maximum number of items. */
   readonly limit: number
@@ -26,7 +26,7 @@ export const toPage = <A extends { readonly id: bigint }>(found: ReadonlyArray<A
   return last === undefined ? { items } : { items, next: last.id }
 }
 
-/** The identity of a create, so that its retry creates no second item. */
+/** Identifies a create, so that its retry creates no second item. */
 export interface Idempotency {
   /** The id of the API key that sent the idempotency key. */
   readonly owner: string
@@ -50,8 +50,9 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
   list(selection: Range & Filters<New, Filter>): Effect.Effect<Page<Item<New>>, Unavailable>
 
   /**
-   * Creates an item, which is durable once the effect succeeds. If the idempotency key was used within 24 hours,
-   * returns the item created then. Fails with `Reused` if that item differs from `item`.
+   * Creates an item. On PostgreSQL, it is committed once the effect succeeds, or with the transaction of the caller. If
+   * the idempotency key was used within the last 24 hours, returns the item created then. Fails with `Reused` if that
+   * item differs from `item`.
    */
   create(item: New, idempotency?: Idempotency): Effect.Effect<Created<Item<New>>, Reused | Unavailable>
 
@@ -59,10 +60,11 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
   find(id: bigint): Effect.Effect<Option.Option<Item<New>>, Unavailable>
 
   /**
-   * Replaces an item with the one that `replace` returns for it, or deletes it if that is `undefined`. Returns the item
-   * after the change, or the deleted one. Returns `None` for an unknown id.
+   * Replaces an item with the result of `replace`, or deletes it if the result is `undefined`. Returns the item after
+   * the change, or the deleted one. Returns `None` for an unknown id.
    *
-   * No other change of the item comes between. `replace` can run several times, and must have no effects.
+   * The item does not change between the call of `replace` and the write. `replace` can run several times, and must
+   * have no effects.
    */
   change(
     id: bigint,
@@ -70,7 +72,10 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
   ): Effect.Effect<Option.Option<Item<New>>, Unavailable>
 }
 
-/** Makes the store of any resource, such as in memory or on SQL. */
+/**
+ * Makes the store of any table as a layer of `service`. It is implemented in memory (`layerMemory`) and on PostgreSQL
+ * (`SqlCollection.layer`).
+ */
 export interface MakeStore<E, R> {
   <Id, New extends object, Filter extends keyof New, Reused, Unavailable>(
     service: Context.Key<Id, Collection<New, Filter, Reused, Unavailable>>,
@@ -141,6 +146,6 @@ export const makeMemory = Effect.fnUntraced(
   }
 )
 
-/** For tests. */
+/** Keeps items in memory, for tests. */
 export const layerMemory: MakeStore<never, never> = (service, table) =>
   Layer.effect(service, makeMemory(table)).pipe(Layer.provide(MemoryClaims.layer))

@@ -1,14 +1,14 @@
 /**
- * Caches items and gaps (ranges of ids without an item). A cached item, or a page of
- * cached items that is not the last, needs no SQL.
+ * Caches items and gaps (ranges of ids without an item). A cached item, or a page of cached items that is not the last
+ * page, needs no SQL.
  *
  * Laws, in any order of transactions, lookups, changes and ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
- * 2. A page never skips an item that a transaction inserted with an id of the sequence, once that has committed. After
- *    a restore of a backup, which gives ids again, this holds once twice `lifetimeMs` have passed.
- * 3. An item is never older than the last commit of a change by this process, also if that change seemed to fail:
- *    from the start of a change until it has ended, and for `lateCommitMs` longer if it failed, its ids are not cached.
- * 4. A lookup that began before the end of a change does not cache its ids.
+ * 2. A cached page never skips an item whose id comes from the table's sequence, once the transaction that inserted the
+ *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
+ * 3. A cached item is never older than the last commit of a change of it by this process. So its id is not cached while
+ *    a change runs, nor for `lateCommitMs` after a change that failed, because that change may still commit.
+ * 4. A lookup that began before the end of a change does not cache the changed ids.
  */
 import { Duration, Effect, Exit } from "effect"
 import { callTimeout } from "../database/Deadline.ts"
@@ -17,13 +17,16 @@ import { type Page, type Range, toPage } from "./Collection.ts"
 import * as SettledIds from "./SettledIds.ts"
 import type { Item } from "./Table.ts"
 
-/** About 8 MB. */
+/** The maximum number of cached gaps: about 8 MB. */
 const maxGaps = 2 ** 16
-/** A page lookup visits at most this many cached items. For a rare filter, the database's index is faster. */
+/**
+ * A page is looked up in at most this many cached items. If few of them match the filter, the database's index is
+ * faster.
+ */
 const maxVisits = 1_000
-/** A statement that timed out may still commit for this time. */
+/** A statement may still commit for this time after its timeout. */
 const lateCommitMs = Duration.toMillis(callTimeout)
-/** A lookup that takes longer than this is not cached. Its callers have already timed out. */
+/** The results of a lookup that takes longer than this are not cached. Its callers have already timed out. */
 const maxLookupMs = 2 * lateCommitMs
 
 interface Options<New> {
@@ -33,7 +36,10 @@ interface Options<New> {
   readonly nowMs: () => number
 }
 
-/** A changed id. Only lookups that began after `endedAtMs` cache it. */
+/**
+ * The changes of one id: how many are running, and when the last one ended. Only lookups that began after `endedAtMs`
+ * cache the item.
+ */
 interface ChangedId {
   running: number
   endedAtMs: number
@@ -95,8 +101,9 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
   return {
     settledIds,
     /**
-     * Runs a statement that changes or deletes the items with these ids. All changes must pass here. Unless
-     * `isCommitted`, a statement that succeeded commits later, and counts as one that failed.
+     * Runs a statement that changes or deletes the items with these ids. All changes must be made with this function.
+     * If `isCommitted` is false, the statement belongs to a transaction that commits later. Then its ids are not cached
+     * for `lateCommitMs`, as after a failure.
      */
     change: <A, E, R>(changed: ReadonlyArray<bigint>, statement: Effect.Effect<A, E, R>, isCommitted = true) =>
       Effect.acquireUseRelease(
@@ -132,7 +139,10 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
       }
     },
     get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
-    /** Returns the page if the cache has all of its items and the one after it. Otherwise returns `undefined`. */
+    /**
+     * Returns the page if the cache has all of its items and the next matching one, within `maxVisits` items. Otherwise
+     * returns `undefined`.
+     */
     page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
       const since = nowMs() - lifetimeMs
       const found: Array<Item<New>> = []

@@ -1,11 +1,12 @@
 /**
- * Creates items on PostgreSQL. Up to 250 concurrent creates share one statement and its commit. Each process runs one
- * INSERT at a time, so its items become visible in ascending order of ids, except those of an INSERT that failed
- * because its connection was lost or its deadline passed: the server can commit it later. All statements insert
- * idempotency keys in the same order, so statements of several processes cannot deadlock.
+ * Creates items on PostgreSQL. Up to 250 concurrent creates share one statement and its commit.
  *
- * A create within a transaction of its caller is an exception to both: its item becomes visible, perhaps after items
- * with higher ids, when that transaction commits, and it can deadlock with another transaction of several creates.
+ * Each process runs one INSERT at a time for each table, so its items become visible in ascending order of ids. There
+ * is one exception: if the connection is lost or the deadline passes, the server can commit that INSERT later. All
+ * statements insert idempotency keys in the same order, so statements of several processes cannot deadlock.
+ *
+ * Neither promise holds for a create within a transaction of its caller. Its item becomes visible when that transaction
+ * commits, perhaps after items with higher ids. Two transactions with several creates each can deadlock.
  */
 import { Clock, Duration, Effect, type Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -24,7 +25,7 @@ interface CreatedRow {
 export const make = Effect.fnUntraced(function*<New extends object, Filter extends keyof New, Reused, Unavailable>(
   table: Table<New, Filter, Reused, Unavailable>
 ) {
-  /** The batcher merges calls that pass the same object, so each call must pass a new one. */
+  /** The batcher merges calls that pass the same object, so each call must pass a new object. */
   interface Create {
     readonly item: New
     readonly claim: (Idempotency & { readonly hash: string }) | undefined
@@ -36,14 +37,17 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
   const values = ["id", ...columns.map(({ field, type }) => `("item"->>'${field}')::${type}`)].join()
   const insertFrom = sql.literal(`INSERT INTO "${table.name}" (${names}) OVERRIDING SYSTEM VALUE SELECT ${values} FROM`)
   const sequence = sql.literal(`(SELECT pg_get_serial_sequence('"${table.name}"', 'id')::regclass)`)
-  /** The column of the created id, whatever its resource: its name is from the first one. */
+  /**
+   * The column of the created item's id, for all tables. It has the name of the first resource, from when there was
+   * only one.
+   */
   const createdId = sql.literal("pet_id")
 
   const encode = ({ claim, item }: Create): Schema.Json =>
     claim === undefined ? [write(item)] : [write(item), claim.owner, claim.key, claim.hash]
 
-  // Assigns ids before the INSERT: RETURNING has no fixed order, so its ids could not be matched with the items. The
-  // subselect looks up the sequence once per statement, not once per row.
+  // Assigns ids before the INSERT: RETURNING has no fixed order, so its ids could not be matched with the items. As a
+  // subselect, `sequence` is looked up once per statement, not once per row.
   const withCreates = (creates: ReadonlyArray<Create>) =>
     sql`
       WITH creates AS MATERIALIZED (
@@ -59,8 +63,9 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
       SELECT id FROM creates ORDER BY index`
 
   /**
-   * For an unexpired idempotency key, DO UPDATE changes nothing, but makes RETURNING include the stored row. A separate
-   * SELECT could miss a row that another process commits while the statement runs. Each replay uses up one id.
+   * For an idempotency key that is stored and has not expired, DO UPDATE changes nothing, but makes RETURNING include
+   * the stored row. A separate SELECT could miss a row that another process commits while the statement runs. Each
+   * replay uses up one id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
@@ -85,7 +90,10 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
         FROM decided ORDER BY index`
     })
 
-  /** In a batch, runs only the first create of each idempotency key. Later ones replay its result, or are rejected. */
+  /**
+   * Of the creates of a batch with the same idempotency key, runs only the first. The others replay its result, or are
+   * rejected if their item differs.
+   */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]

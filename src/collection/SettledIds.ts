@@ -6,12 +6,15 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
 const noWriters: ReadonlySet<unknown> = new Set()
 
 /**
- * An id is settled when no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
+ * An id is settled once no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
  *
- * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's shared `ROW EXCLUSIVE`
- * lock of the table. So when an item is visible, each transaction that took a lower id has ended or holds this lock.
- * The item's id is settled once all transactions that held the lock at that moment have ended. Checks may overlap, and
- * end in any order: a check is compared with one that had ended before it began, so its transactions are newer.
+ * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's lock `ROW EXCLUSIVE` of
+ * the table, which many transactions can hold at once. Let an item be visible to a lookup. Then each transaction that
+ * took a lower id has either ended, or still holds the lock. So the item's id is settled once all transactions that
+ * hold the lock after the lookup have ended.
+ *
+ * A check reads which transactions hold the lock. It settles the ids of an earlier check if none of the transactions of
+ * that check are left. Checks may overlap, but the earlier one had always ended before the later one began.
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity
@@ -19,7 +22,10 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
   let candidate = { found: none, writers: noWriters }
   let settled = none
 
-  /** Ids expire, because a database restored from a backup can fill gaps below them. */
+  /**
+   * Whether an id has expired. After the restore of a backup, the sequence can give ids again, which fill gaps below a
+   * settled id.
+   */
   const isExpired = ({ readAtMs }: FoundId): boolean => readAtMs < nowMs() - lifetimeMs
   const higher = (current: FoundId, other: FoundId): FoundId =>
     other.id > current.id || isExpired(current) ? other : current
@@ -30,8 +36,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       unchecked = higher(unchecked, { id, readAtMs })
     },
     /**
-     * Begins a check for newly settled ids if one is due. Then read which transactions hold the table lock, and pass
-     * them to the returned function.
+     * Begins a check for newly settled ids, unless none is due. The caller then reads which transactions hold the
+     * table's lock, and passes them to the returned function.
      */
     beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
       const startedAtMs = nowMs()

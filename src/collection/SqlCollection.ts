@@ -1,4 +1,4 @@
-/** A collection on PostgreSQL. Its table has the columns of its description, and `id`, which is generated. */
+/** A collection on PostgreSQL. Its table must have the columns that `Table` describes, and an identity column `id`. */
 import { Clock, Effect, Exit, Layer, Option, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Fragment } from "effect/sql/Statement"
@@ -9,7 +9,7 @@ import * as CollectionCache from "./CollectionCache.ts"
 import * as Inserts from "./Inserts.ts"
 import { type Arrays, type Filters, type Item, makeCodec, type Table } from "./Table.ts"
 
-/** Deletes expired idempotency keys. All collections of a process share this layer. */
+/** Deletes expired idempotency keys. All collections share this layer, so it is built once in a process. */
 const expiry = Layer.effectDiscard(
   Expiry.deleteExpired({ table: "idempotency_keys", key: ["owner", "key"], column: "expires_at" })
 )
@@ -23,7 +23,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   table: Table<New, Filter, Reused, Unavailable>,
   cacheSeconds: number
 ) {
-  /** The batcher merges calls that pass the same object, so each call must pass a new one. */
+  /** The batcher merges calls that pass the same object, so each call must pass a new object. */
   interface Change {
     readonly id: bigint
     readonly replace: (item: Item<New>) => New | undefined
@@ -33,7 +33,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const clock = yield* Clock.Clock
   const { columns, matcher, readItems, write } = makeCodec(table)
   const tableName = sql.literal(`"${table.name}"`)
-  // Reads items as one row with an array for each field, which decodes faster than many rows.
+  // Reads all items as one row that has an array for each field. A row for each item took 1.19 of the CPU in a trial
+  // (docs/performance.md).
   const arrays = sql.literal(
     columns.map(({ field, name }) => `array_agg("${name}") AS "${field}"`).concat("array_agg(id) AS id").join()
   )
@@ -61,7 +62,10 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
     })
   })
 
-  /** Values are literals and not parameters: only a literal matches a partial index. */
+  /**
+   * Returns the SQL of the filters. Values are literals: with a parameter, the generic plan of a prepared statement
+   * cannot use a partial index.
+   */
   const conditionOf = (filters: Filters<New, Filter>): string =>
     table.filters.map((field) => {
       const column = table.columns[field]
@@ -84,9 +88,11 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const findPage = yield* StatementBatcher.read({
     name: `${table.name}.list`,
     errors: table.errors,
-    // Bounds memory: 8 pages of 101 items of 4,000 bytes are 3.2 MB. Two batches run at once.
+    // Bounds memory: 8 pages of 101 items of 4,000 bytes, the largest of this service, are 3.2 MB. Two batches run at
+    // once.
     size: 8,
-    // Page keys are lines of size, condition and `after`, so that the batcher merges equal requests.
+    // A page key is a text of three lines (size, condition and `after`), so that the batcher merges requests for the
+    // same page.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>, isShared) {
       const check = isShared ? cache.settledIds.beginCheck() : undefined
       if (check !== undefined) check(yield* findWriters)
@@ -118,7 +124,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
       WHERE ${tableName}.id = (item->>'id')::bigint`
   }
 
-  /** Locks the items in ascending order, so that statements of several processes cannot deadlock. */
+  /** Changes items by id. Locks them in ascending order, so that statements of several processes cannot deadlock. */
   const changeItems = Effect.fnUntraced(function*(groups: ReadonlyMap<bigint, ReadonlyArray<Change>>) {
     const ids = [...groups.keys()]
     const before = byId((yield* readRows(sql`${isIn(ids)} ORDER BY id FOR UPDATE`)).flatMap(readItems))
@@ -182,8 +188,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 })
 
 /**
- * Makes stores on PostgreSQL. A store serves an item from its cache for the `cacheSeconds` of its table, or those of
- * this layer: a change by another process becomes visible within this time.
+ * Makes stores on PostgreSQL. A store serves an item from its cache for at most `cacheSeconds`: those of its table, or
+ * else those of this layer. So a change by another process becomes visible within that time.
  */
 export const layer =
   <E, R>(cacheSeconds: Effect.Effect<number, E, R>): MakeStore<E, Exclude<R, Scope.Scope> | SqlClient.SqlClient> =>

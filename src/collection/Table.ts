@@ -9,13 +9,16 @@ export interface Column<Value> {
   /** The SQL type, such as `text`. */
   readonly type: string
   readonly isOptional: boolean
-  /** Returns the value of a stored one, as the driver decodes it. Throws if it is invalid. */
+  /** Converts a value of the column, as the driver returns it, to a value of the field. Throws if it is invalid. */
   readonly read: (stored: unknown) => Value
-  /** Returns JSON whose text PostgreSQL casts to `type`. */
+  /** Converts a value of the field to JSON, whose text PostgreSQL casts to `type`. */
   readonly write: (value: Value) => Schema.Json
 }
 
-/** Has one column for each field. A missing column, another type or another optionality does not compile. */
+/**
+ * One column for each field. A missing column, or one whose type or optionality differs from that of its field, does
+ * not compile.
+ */
 export type Columns<New> = { readonly [Field in keyof New]-?: Column<New[Field]> }
 
 /** A stored item. */
@@ -31,7 +34,10 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   /** The table's name in SQL. */
   readonly name: string
   readonly columns: Columns<New>
-  /** The fields that a list can filter by. Each has few values, because each value has a statement of its own. */
+  /**
+   * The fields that a list can filter by. Each must have few values: a value is a literal in the SQL, so each value
+   * makes another statement.
+   */
   readonly filters: ReadonlyArray<Filter>
   /** The failure of a create whose idempotency key created a different item earlier. */
   readonly keyReused: Reused
@@ -39,13 +45,16 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   readonly errors: OutageErrors<Unavailable>
   /** The maximum number of cached items. */
   readonly maxCached: number
-  /** For how many seconds a process serves an item from its cache, for tables whose items change. */
+  /**
+   * How many seconds a process may serve an item from its cache. The default is that of `SqlCollection.layer`. Set a
+   * lower one for a table whose items change.
+   */
   readonly cacheSeconds?: number
-  /** Whether to cache an item. By default, all are cached. */
+  /** Whether to cache an item. By default, all items are cached. */
   readonly isCached?: (item: New) => boolean
   /**
-   * Returns the same text for equal items, of which idempotency keys store a hash. By default, the text starts with the
-   * table's name, so that a key of one table never returns an item of another.
+   * Returns the same text for equal items. An idempotency key is stored with the hash of this text. By default, the
+   * text starts with the table's name, so that a key of one table never returns an item of another.
    */
   readonly canonicalText?: (written: Readonly<Record<string, Schema.Json>>) => string
 }
@@ -70,13 +79,13 @@ export const int64 = (name: string): Column<bigint> => ({
   write: String
 })
 
-/** Interns its values: all cached items share one string a value, which saves memory. */
+/** A text column with few values. All cached items share one string for each value, which saves memory. */
 export const oneOf = <Value extends string>(name: string, values: ReadonlyArray<Value>): Column<Value> => {
   const shared = new Map<unknown, Value>(values.map((value) => [value, value]))
   return { name, type: "text", isOptional: false, read: (stored) => shared.get(stored) ?? invalid(name), write: String }
 }
 
-/** A column that can be `NULL`. Then the field is absent. */
+/** A column that can be `NULL`. The field of an item is then absent. */
 export const optional = <Value extends {}>(column: Column<Value>): Column<Value | undefined> => ({
   ...column,
   isOptional: true,
@@ -86,10 +95,10 @@ export const optional = <Value extends {}>(column: Column<Value>): Column<Value 
 
 const matchesAll = (): boolean => true
 
-/** The fields of items: an array for each field. */
+/** Items by column: for each field, an array with the values of all items, as the driver returns them. */
 export type Arrays = Readonly<Record<string, ReadonlyArray<unknown>>>
 
-/** Reads and writes the items of a table. */
+/** Returns functions that convert the items of a table from and to its columns, and that compare items. */
 export const makeCodec = <New extends object, Filter extends keyof New, Reused, Unavailable>(
   table: Table<New, Filter, Reused, Unavailable>
 ) => {
@@ -126,7 +135,9 @@ export const makeCodec = <New extends object, Filter extends keyof New, Reused, 
     readItems: (arrays: Arrays): ReadonlyArray<Item<New>> =>
       (arrays.id ?? []).map((id, index) => readItem(arrays, id, index)),
     write,
-    /** Equal items have equal texts. A new optional field does not change the text of an item without it. */
+    /**
+     * Equal items have equal texts. The text of an item stays the same when an optional field is added to the table.
+     */
     canonicalText: (item: New): string => toText(write(item)),
     /** Returns a function that tells whether an item passes the filters of a selection. */
     matcher: (selection: Filters<New, Filter>) => {

@@ -13,7 +13,7 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
 
 const limitFlags = "--per-minute and --per-day"
 
-/** Prints each command-line error on one line, and omits the help, which would push the errors off the screen. */
+/** Prints each command-line error on one line, without the help, which would push the errors off the screen. */
 export const layerErrorPresenter = CliOutput.layerPresenter({
   present: (event) => {
     if (event._tag !== "InvalidInvocation") return CliOutput.defaultPresenter.present(event)
@@ -22,7 +22,7 @@ export const layerErrorPresenter = CliOutput.layerPresenter({
   }
 })
 
-/** Whether a server's certificate is not trusted, by the error codes of OpenSSL that Node uses. */
+/** Whether a cause of `failure` is a certificate that Node does not trust. The codes are OpenSSL's. */
 const isUntrusted = (failure: unknown): boolean => {
   if (!Predicate.hasProperty(failure, "cause")) return false
   const { cause } = failure
@@ -55,7 +55,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     if (!Schema.isSchemaError(reason.cause)) return text
     return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
-  // An X-Request-Id shows that the response is probably from this service.
+  // With an X-Request-Id, the response is probably from this service, which then carried out the request.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +

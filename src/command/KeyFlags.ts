@@ -11,7 +11,7 @@ export const optional = <A>(flag: Flag.Flag<A>, description?: string): Flag.Flag
   return Flag.map(Flag.optional(described), Option.getOrUndefined)
 }
 
-/** `Flag.withSchema` without its message prefix "Schema validation failed". */
+/** As `Flag.withSchema`, without the prefix "Schema validation failed" in error messages. */
 const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): Flag.Flag<B> => {
   const decode = Schema.decodeUnknownResult(schema)
   const describe = (value: A) => Result.match(decode(value), { onFailure: ({ message }) => message, onSuccess: String })
@@ -124,7 +124,7 @@ export const topFlags = {
   json: jsonFlag
 }
 
-/** A time, or how long ago it was, such as `7d`. */
+/** A flag whose value is a time, or a duration before now, such as `7d`. */
 const timeFlag = (name: string) =>
   Flag.String(name).pipe(
     Flag.withMetavar("time"),
@@ -162,7 +162,7 @@ export const listFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       withSchema(KeysQuery.fields.search.schema),
-      // Reject secrets, because the value of `--search` becomes part of the request's URL, and proxies log URLs.
+      // Reject secrets: the value of `--search` becomes part of the request's URL, and proxies log URLs.
       Flag.filter((text) => !text.includes(Brand.keyPrefix), () => `To find a secret's key, ${run("whose")}`)
     ),
     "Print only keys whose name begins with this text, or with this id or these last four characters, by name"

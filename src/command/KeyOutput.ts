@@ -5,16 +5,16 @@ import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "
 import { isPartial, keyStateOf } from "../api/KeySchemas.ts"
 import { type KeyTotals, type UsageCounts, type UsageHistory, usageKinds } from "../api/Usage.ts"
 
-/** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
+/** Replaces control and bidirectional characters: in a key's name, they could move the cursor or reorder the line. */
 export const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
-/** Last uses are recorded by the minute. */
+/** Formats a last use without seconds, because the service records it with minute resolution. */
 const formatMinute = (at: DateTime.Utc | null): string =>
   at === null ? "never" : DateTime.formatIso(at).replace(/:\d\d\.\d+Z$/, "Z")
 
 export const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
 
-/** Cells to the left of NAME must not contain spaces, so that `awk '{ print $2 }'` works. */
+/** A column of a table. Cells to the left of NAME must not contain spaces, so that `awk '{ print $2 }'` works. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -89,7 +89,7 @@ export const printRows = Effect.fnUntraced(function*<S extends Schema.Constraint
   yield* print(Schema.Array(schema), found, { json, text: formatTable(columns, found) })
 })
 
-/** How a secret is shown: by its last four characters. */
+/** Formats a secret as its prefix and its last four characters, or only the prefix if these are unknown. */
 export const formatHint = (hint: string | null = null): string => `${keyPrefix}…${hint ?? ""}`
 
 export const describeKey = (key: ApiKey): string =>

@@ -76,7 +76,10 @@ const rotate = Command.make(
   })
 ).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
 
-/** Returns the ids of a list. The rest of a line may say more about its key, as in the output of `keys list`. */
+/**
+ * Returns the ids in the file of `--from`: the first word of each line. Ignores the rest of a line and the heading
+ * `ID`, so that the output of `keys list` works as a file.
+ */
 const parseIds = Effect.fnUntraced(function*(text: string) {
   const words = text.split("\n").map((line) => line.trim().split(/\s+/, 1).join()).filter((word) => word !== "")
   const unknown = words.find((word) => !word.startsWith("key_") && word !== "ID")
@@ -86,7 +89,7 @@ const parseIds = Effect.fnUntraced(function*(text: string) {
   })
 })
 
-/** Revokes each key that exists and is not revoked yet, so that an interrupted run can be repeated. */
+/** Revokes the keys. A missing or already revoked key is no failure, so that an interrupted run can be repeated. */
 const revokeAll = Effect.fnUntraced(function*(ids: ReadonlySet<string>, yes: boolean) {
   const client = yield* AdminClient
   yield* confirm(`Revoke ${ids.size} keys? This cannot be undone.`, yes)
@@ -200,7 +203,7 @@ const describeSecret = (secret: string, key: FoundKey, now: DateTime.Utc): strin
   if (works) return `${subject} works${endsAt === null ? "" : ` until ${Output.formatTime(endsAt)}`}: ${owner}.`
   const ends = [endsAt, revokedAt, expiresAt].filter((at) => at !== null).toSorted(DateTime.Order)
   const stoppedAt = ends.find((at) => DateTime.isLessThanOrEqualTo(at, now))
-  // A disabled key has no time from which its secrets do not work.
+  // If the key is only disabled, the service does not know when its secrets stopped working.
   const outcome = stoppedAt === undefined ? "does not work" : `stopped working at ${Output.formatTime(stoppedAt)}`
   return `${subject} ${outcome}: ${owner}, which is ${keyStateOf(key, now)}.`
 }
@@ -230,12 +233,12 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
-/** Describes a failure with its causes, but leaves an invalid setting, which has an exit code of its own. */
+/** Adds the causes to the message of a failure. Keeps a `ConfigError` as it is, because it has its own exit code. */
 const describe = <E extends { readonly _tag: string }>(error: E) =>
   error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
 
 const importEmbedded = Command.make("import", {}, () =>
-  // The dynamic import keeps the `keys` commands from loading the database code, here and below.
+  // Import the database code only when this command runs, so that the `keys` commands start without loading it.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => Effect.flatMap(databaseOptions, run)),
     Effect.mapError(describe),

@@ -1,8 +1,8 @@
 /**
- * Parses `DATABASE_URL`, and what it has in common with `REDIS_URL`: parameters and the TLS files that they name.
+ * Parses `DATABASE_URL`. Also checks URL parameters, and reads the TLS files that they name, for `RedisUrl.ts`.
  *
- * A parser's failure is the end of the error message: "a database number" becomes "Expected redis://… with a database
- * number", and "" becomes "Expected redis://…". Failures quote no part of the URL except file paths, because other
+ * A parser fails with the end of an error message: "a database number" becomes "Expected redis://… with a database
+ * number", and "" becomes "Expected redis://…". These texts quote no part of the URL except file paths, because other
  * parts may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"

@@ -6,7 +6,10 @@ export interface Mistyped {
   readonly meant: string
 }
 
-/** Names up to this length are a typo away from common words: `HOST` from `POST`. Only swapped letters count there. */
+/**
+ * In the names of settings up to this length, only swapped letters count as a typo, because other typos make common
+ * words: `POST` from `HOST`.
+ */
 const maxShortName = 5
 
 const swapAt = (name: string, index: number): string =>
@@ -21,14 +24,14 @@ const hasOneMore = (longer: string, shorter: string): boolean =>
 const isTypo = (name: string, setting: string): boolean => {
   if (Array.from(setting).some((_, index) => swapAt(setting, index) === name)) return true
   if (setting.length <= maxShortName) return false
-  // In another case, as `database_url`. Shorter names can be variables of a shell, such as `host`.
+  // The name in another case, such as `database_url`. Not for short names: `host` is a common variable of shells.
   if (name.toUpperCase() === setting) return true
   const differing = Array.from(setting).filter((character, index) => character !== name[index])
   return hasOneMore(name, setting) || hasOneMore(setting, name) ||
     (name.length === setting.length && differing.length === 1)
 }
 
-/** Ignores variables beside a setting that is set, because that setting was not mistyped. */
+/** Returns the variables whose names are probably typos of a setting that is not set. */
 export const findMistyped = (variables: Iterable<string>, settings: ReadonlyArray<string>): ReadonlyArray<Mistyped> => {
   const names = new Set(variables)
   const unset = settings.filter((setting) => !names.has(setting))

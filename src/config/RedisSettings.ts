@@ -21,7 +21,7 @@ export const redisSettings = {
   )
 }
 
-/** For `rate-limit/RedisRateLimiter.ts`. */
+/** The options of `rate-limit/RedisRateLimiter.ts`, from settings. */
 export const redisOptions = Config.all({
   url: redisSettings.redisUrl.config,
   timeoutMs: redisSettings.redisTimeoutMs.config

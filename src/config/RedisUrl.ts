@@ -1,4 +1,4 @@
-/** Parses `REDIS_URL`. A failure is the end of the error message, as in `ConnectionUrls.ts`. */
+/** Parses `REDIS_URL`. Fails with the end of an error message, as the parser of `ConnectionUrls.ts` does. */
 import { Redacted, Result } from "effect"
 import { checkParameters, isDecodable, readTls } from "./ConnectionUrls.ts"
 
@@ -12,7 +12,7 @@ const redisForm = new RegExp(
   "i"
 )
 
-// Parameter names as in redis-py.
+// The parameters have the same names as in redis-py.
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 

@@ -1,4 +1,7 @@
-/** Turns settings into the options of the rooms, which know no settings, errors of HTTP or name of the service. */
+/**
+ * Turns settings into the options of `database/` and `rate-limit/`. These folders do not import settings, the errors of
+ * HTTP or the name of the service, so that another service can use them.
+ */
 import { Config, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
@@ -18,7 +21,7 @@ export const databaseNames = {
   migrationsTable: `${Brand.name}_migrations`
 }
 
-/** For `database/Database.ts`. */
+/** The options of `database/Database.ts`. */
 export const databaseOptions = Config.all({
   server,
   directory: Settings.dataDir.config,
@@ -36,7 +39,7 @@ export const databaseOptions = Config.all({
   }))
 )
 
-/** For `rate-limit/SavedStates.ts`. */
+/** The options of `rate-limit/SavedStates.ts`. */
 export const savedStatesOptions = {
   errors: databaseErrors,
   writeDurations: histogramOfSeconds(

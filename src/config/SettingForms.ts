@@ -1,13 +1,13 @@
 /**
- * The helpers that declare settings, and the settings that the service shares with the in-memory test service. The
- * client package includes the test service, so this file must not import Node modules.
+ * Helpers that declare settings, and the settings that the in-memory test service reads too. The client package
+ * contains the test service, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/DescribeIssue.ts"
 import { formatChoice } from "../api/TextSchemas.ts"
 
-/** `form` describes the valid values. The error is `Expected ${form}` plus the string that `parse` fails with. */
+/** The form of a setting's value, in words and as a parser. The error is `Expected ${form}` and the text of `parse`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -19,11 +19,11 @@ export interface Setting<A> {
   readonly form: string
   /** The default, in Markdown, for docs/configuration.md and .env.example. */
   readonly defaultText: string
-  /** In Markdown. */
+  /** The description, in Markdown, for docs/configuration.md and .env.example. */
   readonly meaning: string
 }
 
-/** Omits the value from the error, because it may be a secret. Only `parse` may quote a part of the value. */
+/** Reads a setting. The error does not quote the value, which may be a secret, unless `parse` quotes a part of it. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {
@@ -42,7 +42,7 @@ export const makeForm = <A>(form: string, parse: (text: string) => A | undefined
 export const textForm = (form: string, isValid: (text: string) => boolean): Form<string> =>
   makeForm(form, (text) => isValid(text) ? text : undefined)
 
-/** `parse` fails with what the URL lacks. */
+/** The form of a URL. `parse` fails with the part that is missing or wrong, or with an empty string. */
 export const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)

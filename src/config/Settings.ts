@@ -30,7 +30,7 @@ const parseNamedToken = (entry: string) => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** Does not use `list`, whose error would quote the invalid entry with its token. */
+/** Does not use the helper `list`, because its error would quote the invalid entry with its token. */
 const namedAdminTokens = makeForm(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
@@ -158,7 +158,10 @@ export const allSettings: ReadonlyArray<SettingForms.Setting<unknown>> = Object.
 
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
-/** Reports all faults of the settings. `variables` are the names of the environment's variables that have a value. */
+/**
+ * Fails if a setting is invalid, or if a name in `variables` is probably a mistyped setting. The error lists all such
+ * faults. `variables` are the names of the environment variables with a value.
+ */
 export const checkSettings = Effect.fnUntraced(function*(variables: Iterable<string>) {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
   const mistyped = findMistyped(variables, allSettings.map(({ name }) => name)).map(({ meant, name }) =>

@@ -1,6 +1,6 @@
 /**
- * How long each part of a graceful shutdown may take, one after the other. Together they take less than the ten seconds
- * that `docker stop` waits before it kills the process.
+ * Bounds the time of each part of a graceful shutdown: the service, then telemetry, then the log. Together they take
+ * less than the ten seconds that `docker stop` waits before it kills the process.
  */
 import { Config, Duration, Effect, Fiber, Layer, Scope } from "effect"
 import { Settings } from "./Settings.ts"
@@ -17,7 +17,10 @@ export const maxResponsesClose = Config.map(
   (seconds) => Duration.subtract(maxServiceClose, Duration.sum(Duration.seconds(seconds), maxLastWrites))
 )
 
-/** Waits at most `duration` for the finalizers of `layer`, to leave time for the layers that `layer` depends on. */
+/**
+ * Waits at most `duration` for the finalizers of `layer`, then runs `orElse`. So there is time left to close the layers
+ * that `layer` depends on.
+ */
 export const closeWithin =
   (duration: Duration.Duration, orElse: Effect.Effect<void> = Effect.void) => <A, E, R>(layer: Layer.Layer<A, E, R>) =>
     Layer.effectContext(Effect.gen(function*() {

@@ -8,7 +8,7 @@ import { Alert, handleSubmit, textsOf } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
 import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 
-// `autofocus` works only once per page load, but the sign-in form can appear again.
+// Not `autofocus`: it works only once per page load, but the sign-in form can appear again.
 const focus = (element: HTMLElement | null): void => element?.focus()
 
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(session: SignedIn): void }) => {

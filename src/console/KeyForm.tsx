@@ -7,7 +7,9 @@ import { FormDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
 import { type Failure, useSession } from "./Session.ts"
 
-/** If the key has changed since the operator saw it, shows the changes instead of overwriting them. */
+/**
+ * A dialog that changes a key. If the key has changed since the operator saw it, shows the changes and saves nothing.
+ */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {
@@ -93,7 +95,7 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  // One idempotency key per dialog: after a lost response, a second attempt fails and names the key already issued.
+  // One idempotency key per dialog: if a response was lost, a second attempt fails and names the issued key.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
     Effect.flatMap(

@@ -15,7 +15,7 @@ import { formatInstant, formatLimits, formatNumber, handleSubmit, textsOf } from
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** Sends requests until the page is full: a response can have fewer keys than its limit although more match. */
+/** Sends requests until the page is full: a response can have fewer keys than its limit, although more keys match. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const size = query.limit ?? pageSize
   return Effect.flatMap(client.list({ ...query, limit: size - found.length }), ({ keys, next }) => {
@@ -112,7 +112,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const expiry = expiresBefore && formatDate(expiresBefore)
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL that last set the search field. Compared during rendering, because an effect could overwrite new input. */
+  /** The URL that last set the search field. Set during rendering, because an effect could overwrite newer input. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

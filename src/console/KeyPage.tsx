@@ -92,7 +92,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   const read = Effect.all({ apiKey: client.get(id), history: client.usage(id) }, { concurrency: 2 })
   const query = useQuery(read, id, 3_000)
   const state = query.value && keyStateOf(query.value.apiKey, DateTime.nowUnsafe())
-  // If an action removes its own focused button, focus the heading.
+  // If an action removes its own button, which had the focus, focus the heading.
   useLayoutEffect(() => {
     if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true })
   }, [state, query.value?.apiKey.formerSecrets.length])

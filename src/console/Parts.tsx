@@ -18,16 +18,19 @@ export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at
 
 const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** The rows of a page. */
+/** The maximum number of rows on a page. */
 export const pageSize = 50
 
-/** The page before each page that was reached from it, and the number of rows before. A cursor leads only forwards. */
+/**
+ * By the URL of a page that the operator reached with "Next page": the URL of the page before it, and the number of
+ * rows on all pages before it. The page itself cannot know them, because cursors lead only forwards.
+ */
 const pagesBefore = new Map<string, { readonly href: string; readonly rows: number }>()
 
 /**
- * Says which rows of the list the page at `here` has. The total is known on the last page, if the pages before it were
- * read. The service counts no rows: a count takes longer the more are stored. With a bound of 10,000 rows it still
- * takes the database 3 to 8 ms, where the page takes 0.3 ms (500,000 keys).
+ * Describes which rows of the list the page at `here` has. The total is known only on the last page, if the operator
+ * came through the pages before it. The service does not count rows: with 500,000 keys, a count of at most 10,000 took
+ * the database 3 to 8 ms, but the page itself 0.3 ms.
  */
 export const countOf = (rows: number, { cursor, here, next }: {
   readonly cursor: string | undefined
@@ -41,14 +44,17 @@ export const countOf = (rows: number, { cursor, here, next }: {
   return `${formatNumber(before + 1)}–${last} of ${next === undefined ? last : "more"}`
 }
 
-/** Formats a time relative to now: `in 3 h`, or "just now" if within `precision` seconds. Beyond a day, uses UTC. */
+/**
+ * Formats a time relative to now, such as `3 h ago`, or "just now" if it is within `precision` seconds. A time that is
+ * a day away or more is formatted as date and time in UTC.
+ */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
   if (Math.abs(seconds) >= 86_400) return `${formatInstant(at)} UTC`
   const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
   if (size === 0) return "just now"
   const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
-  // A time to wait for is easier to compare with logs as a time of day.
+  // For a future time, add the time of day, which is easier to compare with logs.
   return seconds < 0 ? `${text} ago` : `in ${text} (${formatInstant(at).slice("2030-12-31 ".length)} UTC)`
 }
 
@@ -108,7 +114,7 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
 }) => {
   const previous = here === undefined ? undefined : pagesBefore.get(here)
   const remember = (): void => {
-    // While a page loads, the rows and the link are those of the page before.
+    // While a page loads, `rows` and `next` are still those of the page that was shown before.
     if (page.isLoading || here === undefined || next === undefined) return
     pagesBefore.set(next, { href: here, rows: (pagesBefore.get(here)?.rows ?? 0) + rows.length })
   }

@@ -48,7 +48,8 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Do not sign out while a dialog blocks navigation: the dialog may show a new secret, and would be closed.
+            // Do not sign out while a dialog blocks navigation: this would close the dialog, which may show a new
+            // secret.
             if (signOut && isRejected && !isNavigationBlocked()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(textOf(failure).replaceAll("body.", "").replaceAll(/expiresAt|perMinute|perDay/g, wordsOf))
@@ -59,7 +60,7 @@ const useCall = () => {
   )
 }
 
-/** After a failed reload, `value` is still the last successful result. */
+/** The state of a repeated request. After a failed reload, `value` is still the result of the last successful one. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined
@@ -93,7 +94,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** `run` is a no-op during another run. Unmounting aborts no run: the service may already have made the change. */
+/** `run` does nothing during another run. Unmounting does not abort a run, because the change may already be made. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

@@ -4,7 +4,7 @@ import { dirname, join, resolve } from "node:path"
 
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
   readonly directory: string
-  /** The setting of the directory. */
+  /** The name of the setting that has the directory's path. */
   readonly setting: string
   readonly cause: unknown
 }> {
@@ -39,13 +39,13 @@ export class DataDirectoryFailed extends Data.TaggedError("DataDirectoryFailed")
     `nothing more and exits. Free space or repair the disk, then start the service again.`
 }
 
-/** Receives the failure once, when this process must stop using its data directory. */
+/** Called with the failure when this process must stop using its data directory. */
 export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryFailed | DataDirectoryLost) => void>(
   "petstore/DataDirectory/OnDataDirectoryLost",
   { defaultValue: () => () => {} }
 )
 
-/** Makes the entries of a directory durable: its new, renamed and deleted files. */
+/** Makes the changes of a directory's entries durable: its new, renamed and deleted files. */
 export const syncDirectory = (directory: string): void => {
   const descriptor = openSync(directory, "r")
   try {

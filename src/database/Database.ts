@@ -24,17 +24,17 @@ export interface Server {
   readonly database: string | undefined
   readonly ssl: false | ConnectionOptions
   readonly applicationName: string
-  /** Whether a pooler is in front of it, which runs each transaction in any session. */
+  /** Whether `url` is that of a pooler, which can run each transaction in another session. */
   readonly isPooled: boolean
 }
 
-/** Names for messages, and of a table. */
+/** Names that messages and the migrations use. */
 export interface Names {
-  /** The setting of the server. */
+  /** The name of the setting that has the server's URL. */
   readonly server: string
-  /** The setting of the directory of the embedded database. */
+  /** The name of the setting that has the directory of the embedded database. */
   readonly directory: string
-  /** The setting of `migrates`. */
+  /** The name of the setting for `migrates`. */
   readonly migrates: string
   /** The command that migrates the server. */
   readonly migrateCommand: string
@@ -50,9 +50,12 @@ export interface Options {
   /** The directory of the embedded database. */
   readonly directory: string
   readonly maxConnections: number
-  /** Whether to migrate the server. Else only checks its version. */
+  /** Whether the start migrates the server. If false, it only checks the version of the schema. */
   readonly migrates: boolean
-  /** A database whose tables of these names are all empty is new. */
+  /**
+   * If all tables of these names are empty, the database is new. The start then warns if `directory` has an embedded
+   * database.
+   */
   readonly firstTables: ReadonlyArray<string>
   readonly names: Names
   /** The gauges of open connections, and of `maxConnections`. */
@@ -150,12 +153,15 @@ const mayRecover = (failure: StartFailure): boolean => {
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
 
-/** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
+/**
+ * PostgreSQL's `statement_timeout`. Poolers reject this startup parameter, so behind a pooler only the deadlines of
+ * callers end statements.
+ */
 const statementTimeoutMs = 2_500
 
 /**
  * A live server ends the reply to a statement within this time. Behind a pooler, only the deadlines of callers end a
- * statement: at most 5 seconds, and the time of a cancellation.
+ * statement: after at most 5 seconds, and the time that a cancellation takes.
  */
 const maxWaitMs = { direct: statementTimeoutMs + 1_000, pooled: 5_500 }
 
@@ -186,13 +192,14 @@ class SessionLost extends Data.TaggedError("SessionLost") {
 const checkInterval = Duration.seconds(5)
 
 /**
- * Runs `statements` on one connection, and fails if that connection is half-open. A migration may take long, so silence
- * is no proof. The proof is that its session waits for this process: then a statement or a reply was lost. The second
- * connection that finds it ends the session, because it may hold the lock of the migrations.
+ * Runs `statements` on one connection, and fails if that connection is half-open: the other end is gone, but nothing
+ * has closed it. A migration may take long, so silence does not prove this. An idle session proves it: the server waits
+ * for this process, while this process waits for the server, so a statement or a reply was lost. A second connection
+ * looks for such a session, and ends it, because it may hold the lock of the migrations.
  */
 const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
-    // Behind a pooler, a session belongs to no connection.
+    // Behind a pooler, a connection has no session of its own, so its session cannot be watched.
     if (target.isPooled) return yield* statements
     const sql = yield* SqlClient.SqlClient
     const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`
@@ -202,7 +209,7 @@ const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, 
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE pid = ${session?.pid ?? 0} AND state LIKE 'idle%' AND state_change < now() - interval '5 seconds'`)
     const check = Effect.provide(end, Layer.fresh(withoutTimeout(target))).pipe(
-      // The check may find no free connection. That says nothing about the session.
+      // The check may find no free connection, which proves nothing about the session.
       Effect.catchIf(SqlError.isSqlError, () => Effect.succeed([])),
       Effect.timeout(Duration.times(checkInterval, 2)),
       Effect.delay(checkInterval),
@@ -221,14 +228,14 @@ const warnOfEmbeddedDatabase = Effect.fnUntraced(function*({ directory, firstTab
   )
 })
 
-/** Names the setting of the server in a failure to connect or to log in. */
+/** Adds the name of the server's setting to a failure to connect or to log in. */
 const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   if (error._tag !== "SqlError" && error._tag !== "TimeoutError") return error
   const isParameter = error._tag === "SqlError" && Outage.isUnsupportedParameter(error)
   return isParameter ? new PoolerInFront({ names }) : new DatabaseUnusable({ names, cause: error })
 }
 
-/** Runs `statements` on a connection of its own, and retries while the database may recover. */
+/** Runs `statements` on a connection of their own. Retries for 30 seconds while the database may recover. */
 const atStart = <E extends StartFailure>(
   target: Server,
   names: Names,
@@ -246,7 +253,7 @@ class NoServer extends Data.TaggedError("NoServer")<{ readonly names: Names }> {
   override readonly message = `${this.names.server}: set it. The embedded database is migrated when the service starts`
 }
 
-/** Migrates the server, for the command. Returns the version of the schema. */
+/** Migrates the server, for the command `migrateCommand`. Returns the version of the schema. */
 export const migrateServer = Effect.fnUntraced(function*({ names, server }: Pick<Options, "names" | "server">) {
   if (server === undefined) return yield* new NoServer({ names })
   yield* atStart(server, names, runMigrations(names))

@@ -2,33 +2,38 @@
  * Bounds the time of effects that use the database.
  *
  * Laws, whatever the effect does and whenever it is interrupted:
- * 1. A call ends `timeout` after its start at the latest and fails with `late`. It does not wait for the interruption
- *    of its effect, because the driver may have to open a connection to cancel a statement.
+ * 1. A call ends `timeout` after its start at the latest, or up to 100 ms later after a pause of the process, and then
+ *    fails with `late`. It does not wait for the interruption of its effect, because the driver may have to open a
+ *    connection to cancel a statement.
  * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with `late`.
- * 3. An effect that has begun is interrupted when its call or the scope ends, at any operation.
- * 4. All calls within `shared` end `callTimeout` after the start of `shared`, however many follow one another.
+ * 3. An effect that has begun is interrupted when its call or the scope ends, whatever it is doing at that time.
+ * 4. All calls within `shared` end `callTimeout` after the start of `shared` at the latest, however many follow one
+ *    another.
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
 /** The failures of statements during an outage, which the application chooses. */
 export interface OutageErrors<U> {
-  /** The database does not respond. */
+  /** The failure while the database does not respond. */
   readonly unavailable: U
-  /** The database rejects writes. */
+  /** The failure while the database rejects writes. */
   readonly readOnly: U
 }
 
 export const callTimeout = Duration.seconds(3)
 
-/** After a pause of this process, overdue timers fire before replies are read, so wait this much longer for replies. */
+/**
+ * After a pause of this process, overdue timers fire before replies are read. So the last part of each wait is a timer
+ * of its own: it starts when an overdue one fires, and replies are read meanwhile.
+ */
 const readTimeMs = 100
 
-/** The monotonic time at which the request of a fiber must have its response from the database. */
+/** The monotonic time, in nanoseconds, at which all calls within `shared` end at the latest. */
 const CurrentEnd = Context.Reference<bigint | undefined>("petstore/database/Deadline", {
   defaultValue: () => undefined
 })
 
-/** Runs an effect whose calls all end `callTimeout` after its start. */
+/** Runs an effect. All calls within it end at most `callTimeout` after its start. */
 export const shared = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.clockWith((clock) =>
     Effect.provideService(effect, CurrentEnd, clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(callTimeout))

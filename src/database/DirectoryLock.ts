@@ -6,11 +6,11 @@ import { DataDirectoryUnusable, syncDirectory } from "./DataDirectory.ts"
 
 /*
  * Laws of the lock of a directory:
- * 1. At most one process holds the lock of one lock file. While one holds it, a second one fails with
- *    `DataDirectoryInUse`, and does not wait.
+ * 1. At most one process holds the lock of one lock file. While it does, `acquire` in a second process fails at once
+ *    with `DataDirectoryInUse`.
  * 2. A process that ends, also by `kill -9`, releases its lock. So does the end of its scope. The lock file stays.
- * 3. The holder's check is true until the lock file is deleted or replaced. Then it is false, so the holder stops
- *    before its next statement. The check neither takes nor releases a lock.
+ * 3. `acquire` returns a check for the holder. It returns true until the lock file is deleted or replaced, and then
+ *    false, so that the holder stops before its next statement. The check neither takes nor releases a lock.
  * 4. After the file was replaced, a second process can hold the new lock. The first one learns this from its check.
  */
 
@@ -26,8 +26,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. Uses `stat`, because opening and closing
- * the file would release this process's POSIX locks on it.
+ * Returns a function that tells whether `path` is still the same file. It uses `stat`, because opening and closing the
+ * file would release this process's POSIX locks on the file.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })

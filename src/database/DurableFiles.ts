@@ -6,7 +6,7 @@ import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { syncDirectory } from "./DataDirectory.ts"
 
-/** A file of PGlite: `nfd` is Node's file descriptor, also of a directory. */
+/** An open file or directory of PGlite. `nfd` is Node's file descriptor. */
 interface Stream {
   readonly nfd: number
   readonly node: FileNode
@@ -38,7 +38,7 @@ interface Errors {
   readonly ErrnoError: new(errno: number) => Error & { readonly errno: number }
 }
 
-/** The methods are undocumented, so a PGlite without them fails at its start instead of losing data later. */
+/** These methods of PGlite are undocumented. A version without them fails at its start instead of losing data later. */
 const isNodeFiles = (files: object): files is NodeFiles =>
   ["realPath", "node_ops", "stream_ops"].every((name) => Predicate.hasProperty(files, name))
 const hasErrors = (files: object): files is Errors => Predicate.hasProperty(files, "ErrnoError")
@@ -58,7 +58,10 @@ const ioError = 29
 
 const [openFile, syncFile, closeFile] = [promisify(open), promisify(fsync), promisify(close)]
 
-/** Makes a directory durable, with everything in it. Syncs files in parallel, which file systems can do in one step. */
+/**
+ * Makes a directory and everything in it durable. Syncs all files at once, because a file system can write several in
+ * one step.
+ */
 export const syncTree = async (directory: string): Promise<void> => {
   const entries = readdirSync(directory, { withFileTypes: true, recursive: true })
   await Promise.all([directory, ...entries.map(({ name, parentPath }) => join(parentPath, name))].map(async (path) => {
@@ -72,8 +75,8 @@ export const syncTree = async (directory: string): Promise<void> => {
  *
  * 1. When an fsync returns, the file is durable, and so is each directory whose entries changed before.
  * 2. A write is complete or fails: a short write continues until the disk reports why.
- * 3. After the first failure that leaves a file without its data, `onFailure` has been called, and all later changes
- *    fail too. PGlite swallows the panic of PostgreSQL that follows, so its caller must discard the response.
+ * 3. The first failure after which a file may lack its data calls `onFailure`, and all later changes fail too.
+ *    PostgreSQL then panics, but PGlite swallows the panic, so the caller of PGlite must discard its response.
  */
 export class DurableFiles extends NodeFS {
   readonly #onFailure: (reason: string) => void
@@ -107,7 +110,9 @@ export class DurableFiles extends NodeFS {
         throw error
       }
     }
-    /** A failed fsync is fatal whatever its error, because a second fsync can succeed without the data. */
+    /**
+     * A failed fsync is fatal whatever its error, because a second fsync can succeed although the data was not written.
+     */
     const sync = (run: () => void): void => {
       try {
         run()

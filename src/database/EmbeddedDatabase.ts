@@ -17,7 +17,10 @@ import {
 import * as DirectoryLock from "./DirectoryLock.ts"
 import { DurableFiles, syncTree } from "./DurableFiles.ts"
 
-/** PGlite turns fsync off by default (-F). Its fdatasync does nothing, so the WAL needs fsync. */
+/**
+ * PGlite turns fsync off by default (`-F`). Without `-F`, the WAL must use fsync, because PGlite's fdatasync does
+ * nothing.
+ */
 const startParams = [...PGlite.defaultStartParams.filter((param) => param !== "-F"), "-c", "wal_sync_method=fsync"]
 
 const openFiles = async (files: string, onFailure: (reason: string) => void): Promise<PGlite> => {
@@ -28,8 +31,8 @@ const openFiles = async (files: string, onFailure: (reason: string) => void): Pr
 }
 
 /**
- * Makes a new cluster under another name, because a crash can leave a part of it. PGlite copies most of its files
- * without an fsync, so sync all of them before the cluster gets its name.
+ * Makes a new cluster (the files of a database server) under another name, because a crash can leave only some of its
+ * files. PGlite copies most of them without an fsync, so sync all of them before the cluster gets its name.
  */
 const makeCluster = async (directory: string, onFailure: (reason: string) => void): Promise<void> => {
   const files = join(directory, "pgdata.new")
@@ -138,7 +141,7 @@ export const layer = (directory: string, setting: string) =>
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path, setting)
     // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
-    // returns: another process may have written to it. It is lost too once a change of a file failed.
+    // returns: another process may have written to the directory. It is also lost once a change of a file has failed.
     let lost: DataDirectoryFailed | DataDirectoryLost | undefined
     let isOpen = false
     const lose = (error: DataDirectoryFailed | DataDirectoryLost) => {
@@ -147,7 +150,8 @@ export const layer = (directory: string, setting: string) =>
     }
     const isOwned = () => lost === undefined && isHeld()
     const opened = open(path, setting, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
-    // PGlite can open in spite of a failure, or fail later for reasons that do not name it.
+    // PGlite can open although a change of a file failed, or fail later with an error that does not name the file. So
+    // `lost` comes first.
     const result = yield* Effect.result(opened)
     const database = yield* lost === undefined ? Effect.fromResult(result) : Effect.fail(lost)
     isOpen = true

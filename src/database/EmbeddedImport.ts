@@ -25,11 +25,12 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
 /**
- * Any client can be a service, because `application_name` is a setting. Without the role `pg_read_all_stats`,
- * `backend_type` is null for the sessions of other roles, and `usename` is null for processes of the server.
+ * Rejects a database that has any other client, because each could be a running service: `application_name` does not
+ * tell, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for the sessions of other
+ * roles, and `usename` is null for processes of the server.
  */
 const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
-  // A transaction sees the activity at its first read, unless it clears this snapshot.
+  // Within a transaction, `pg_stat_activity` shows what its first read found, until this snapshot is cleared.
   yield* to`SELECT pg_stat_clear_snapshot()`
   const [{ clients } = { clients: null }] = yield* to<{ readonly clients: string | null }>`
     SELECT string_agg(DISTINCT coalesce(nullif(application_name, ''), 'unnamed'), ', ') AS clients
@@ -56,7 +57,7 @@ const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Data
   yield* rejectUnless(found === "", `${names.server}: the database is not empty: ${found}. Drop and create it again.`)
 })
 
-/** Copies rows as JSON, which preserves the values of all column types. Reads the next rows while it writes. */
+/** Copies rows as JSON, which preserves the values of all columns. Reads the next rows while it writes. */
 const copyTable = (from: SqlClient.SqlClient, to: SqlClient.SqlClient) =>
   Effect.fnUntraced(function*({ name, rows: total }: { readonly name: string; readonly rows: number }) {
     yield* from`DECLARE rows CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${from(name)} AS t`

@@ -6,7 +6,7 @@ import { makeCountFailure } from "./BackgroundFailures.ts"
 const maxRowsPerStatement = 5_000
 
 const beginning = "-infinity"
-/** One run in this many starts at the beginning again, for rows that were locked or that were inserted late. */
+/** One run in this many starts at the beginning again, for rows that were locked before or inserted late. */
 const runsPerRestart = 6
 
 /**
@@ -14,8 +14,8 @@ const runsPerRestart = 6
  * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns
  * of the primary key: unlike `ctid`, they are unique in a partitioned table, too.
  *
- * Each batch goes on at the time at which the last one stopped. While a transaction keeps an old snapshot open, such as
- * a backup, deleted rows stay in the index, and a batch from the beginning would read all of them again.
+ * Each batch starts at the time at which the previous batch stopped. While a transaction keeps an old snapshot open,
+ * such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of them again.
  */
 export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, key, table, where }: {
   readonly table: string
@@ -32,15 +32,15 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   let position = beginning
   let runs = 0
 
-  // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once. `FOR UPDATE` checks the expiry again
-  // after it has locked a row, because another process may have extended it.
+  // `SKIP LOCKED` prevents deadlocks, and lets several processes delete at once. `FOR UPDATE` checks the expiry of a
+  // row again once the row is locked, because another process may have extended it.
   const deleteBatch = Effect.fnUntraced(
     function*(from: string) {
       const now = new Date(yield* Clock.currentTimeMillis)
       const keptSeconds = Duration.toSeconds(keptFor)
       const isPast = sql`${sql(column)} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
       const isExpired = where === undefined ? isPast : sql`${isPast} AND ${where}`
-      // The position is a text, because a JavaScript date has no microseconds.
+      // The position is a text, because a JavaScript date would lose its microseconds.
       const [batch] = yield* sql<{ readonly deleted: number; readonly last: string | null }>`
       WITH expired AS MATERIALIZED (
         SELECT ${keyColumns} FROM ${sql(table)} WHERE ${isExpired} AND ${sql(column)} >= ${from}::text::timestamptz

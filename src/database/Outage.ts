@@ -2,9 +2,10 @@
  * Tells outages of the database from defects of the service.
  *
  * Laws, for any failure of statements:
- * 1. A failure of the database that an operator or time can end becomes one of `OutageErrors`, and is logged once.
- * 2. Any other failure of a statement is a defect with that failure as it was.
- * 3. A failure that is no fault of the database passes unchanged.
+ * 1. A failure of the database that ends by itself or that an operator can end becomes one of `OutageErrors`, and is
+ *    logged once.
+ * 2. Any other failure of a statement becomes a defect that holds the failure unchanged.
+ * 3. A failure that is neither a `SqlError` nor a timeout passes unchanged.
  */
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
@@ -35,14 +36,20 @@ export const isOutage = (failure: unknown): boolean =>
 export const isRejectedValue = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => /^2[23]/.test(codeOf(cause) ?? ""))
 
-/** Whether a statement failed because its session is read-only. Nothing of it, or of its transaction, was done. */
+/**
+ * Whether a statement failed because its session is read-only. Neither the statement nor its transaction has changed
+ * anything.
+ */
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
-/** Returns a function that lets statements fail with `errors` during an outage. */
+/**
+ * Returns a function that turns the failures of an outage into `errors`, and other failures of the database into
+ * defects.
+ */
 export const failWith =
   <U>({ readOnly, unavailable }: OutageErrors<U>) => <A, E, R>(statements: Effect.Effect<A, E, R>) =>
     Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, U> =>
@@ -53,7 +60,7 @@ export const failWith =
         )
         : Effect.die(fault))
 
-/** As `failWith`, and fails with `unavailable` after `timeout`, by default `callTimeout`. */
+/** As `failWith`, with a deadline: fails with `unavailable` after `timeout`, which is `callTimeout` by default. */
 export const makeRunner = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(errors.unavailable, timeout),

@@ -1,15 +1,15 @@
 /**
- * The SQL client of the pool. All statements of the service pass `lend`.
+ * The SQL client of the pool of connections to PostgreSQL. Each connection that a statement uses is wrapped in `Lent`.
  *
  * Laws, for any statement or transaction on any connection:
- * 1. A session that rejects a write because it is read-only ends before anything else uses its connection.
- * 2. Nothing of such a statement or transaction was done, so it runs again on another session, until a session rejects
- *    it that was opened after the first rejection, or as many as the pool has. So it fails only if the server of new
- *    sessions is read-only, or if sessions cannot be ended.
+ * 1. A session that rejects a write because it is read-only ends before any other caller can use its connection.
+ * 2. The rejected statement or transaction has changed nothing, so it runs again on another session. It fails if a
+ *    session rejects it that was opened after the first rejection, or after as many retries as the pool has
+ *    connections. So it fails only if the server of new sessions is read-only, or if sessions cannot be ended.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back, so a
  *    ROLLBACK that fails ends its session and is no defect.
- * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. It waits for the next tick, and then
- *    runs on another connection.
+ * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is settling, a
+ *    statement waits for the next tick, and then runs on another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
 import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"
@@ -18,11 +18,18 @@ import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import * as Outage from "./Outage.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
-/** The age of the session, in milliseconds of its server's clock, which can differ from that of this process. */
-const ageOfSession =
-  `SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age FROM pg_stat_activity WHERE pid = pg_backend_pid()`
+/**
+ * Selects the age of the session, in milliseconds. Only the server's clock measures it, because this process's clock
+ * can differ.
+ */
+const ageOfSession = `
+  SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age
+  FROM pg_stat_activity WHERE pid = pg_backend_pid()`
 
-/** A pooler reuses a session after its client has left, and may run this statement in another session. */
+/**
+ * Ends a read-only session at a pooler, which would lend it to its next client. The pooler can run this statement in
+ * another session, so the statement ends only a read-only one.
+ */
 const endReadOnlySession =
   `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
 
@@ -97,7 +104,7 @@ class Lent implements SqlConnection.Connection {
   }
 }
 
-/** Called with the time, in milliseconds of `performance.now()`, at which a session was opened that is read-only. */
+/** Called with the time at which a read-only session was opened, in milliseconds of `performance.now()`. */
 type OnReadOnly = (openedAt: number) => void
 
 type Options = Parameters<typeof PgClient.layer>[0]
@@ -125,10 +132,10 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
-  /** Runs `attempt` again while sessions reject it that are older than the first rejection. */
+  /** Runs `attempt` again while read-only sessions reject it that were opened before the first rejection. */
   const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      // Both stay so if a session is lost before it tells its age.
+      // These values end the retries if a session is lost before it tells its age.
       let rejectedAt = 0
       let openedAt = Infinity
       const once = onceSettled(attempt((at) => {

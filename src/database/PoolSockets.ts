@@ -4,14 +4,14 @@
  * Laws, for any order of opens, statements, bytes, silence and closes:
  * 1. A statement is lost if its reply has not ended `maxWaitMs` after the statement was sent. A live server ends each
  *    reply earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
- * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So a
- *    pool whose connections died together is found by the first statement, not by one statement for each connection.
+ * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So if
+ *    all connections of a pool die together, the first lost statement destroys all of them.
  * 3. A socket that has received a byte stays open while no statement is lost, however long it is idle, and whatever the
  *    driver opens or cancels meanwhile.
- * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. No other socket is.
- * 5. `isSettling` holds from a verdict to the next tick. Until then, the driver may lend a connection whose socket is
- *    destroyed.
- * 6. A pause of this process counts as one tick, so replies that arrived during the pause are read first.
+ * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. No other socket is destroyed.
+ * 5. `isSettling` returns true from the destruction of sockets until the next tick, because until then the driver may
+ *    lend their connections.
+ * 6. A pause of this process counts as at most two ticks, so replies that arrived during the pause are read first.
  */
 import { Clock, Effect, Latch } from "effect"
 import type { Socket } from "node:net"
@@ -20,7 +20,7 @@ export const tickMs = 100
 
 interface Watched {
   bytesRead: number
-  /** Last time (in `elapsedMs`, rounded down to a tick) that the socket received bytes, or else was opened. */
+  /** `elapsedMs` when a tick last found new bytes from the socket, or else when the socket was opened. */
   heardAtMs: number
 }
 
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function*(open: () => Socket, maxWaitMs: n
     const lost = [...statements].filter(([, sentAtMs]) => isOver(sentAtMs))
     const destroyed = destroy(({ bytesRead, heardAtMs }) => (lost.length > 0 || bytesRead === 0) && isOver(heardAtMs))
     if (destroyed === 0) return
-    // One verdict for a statement, also if the driver still waits for its cancellation.
+    // A lost statement destroys sockets only once, even if the driver still waits for its cancellation.
     for (const [statement] of lost) statements.delete(statement)
     isSettling = true
     settled.closeUnsafe()

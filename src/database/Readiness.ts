@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
-/** Succeeds if the database responds within a second. Else fails with an error of an outage. */
+/** Succeeds if the database responds within a second. Otherwise fails with one of the `errors` of its layer. */
 export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown, unknown>>()("database/Readiness") {
   static readonly layer = <U>(errors: OutageErrors<U>) =>
     Layer.effect(

@@ -1,12 +1,13 @@
 /**
- * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of resources pass here, and
- * the reads that the cache cannot serve.
+ * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of collections use it, and the
+ * reads that their cache cannot serve.
  *
  * Laws, beside those of `Batcher`:
  * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.
  * 2. An outage fails the calls of the statement that met it with one of `errors`.
- * 3. A call within a transaction runs in it: alone, at once, on its connection, and with `isShared` false. It has the
- *    deadline of the transaction. So nothing of it remains after a rollback, and it never waits for its own connection.
+ * 3. A call within a transaction runs in that transaction: alone, at once, on its connection, and with `isShared`
+ *    false. It has no deadline of its own. So a rollback undoes all of it, and it never waits for the connection that
+ *    its own transaction holds.
  */
 import { Cause, Context, Effect, type Fiber } from "effect"
 import { SqlClient } from "effect/sql"
@@ -19,13 +20,16 @@ interface Options<A, B, E, U> {
   readonly size: number
   readonly errors: OutageErrors<U>
   /**
-   * Unless `isShared`, a transaction of the caller reads and writes. It sees what others do not see, and may roll back,
-   * so its results must not be cached.
+   * If `isShared` is false, `run` reads and writes within the caller's transaction. That transaction sees its own
+   * uncommitted changes, and can roll back, so the results must not be cached.
    */
   readonly run: (items: ReadonlyArray<A>, isShared: boolean) => Effect.Effect<ReadonlyMap<A, B>, E>
 }
 
-/** Whether a fiber runs within a transaction of `sql`. It must not read a cache. */
+/**
+ * Whether a fiber runs within a transaction of `sql`. Such a fiber must not read a cache, because only its transaction
+ * sees its own changes.
+ */
 export const isInTransaction = (sql: SqlClient.SqlClient, fiber: Fiber.Fiber<unknown, unknown>): boolean =>
   Context.getOrUndefined(fiber.context, sql.transactionService) !== undefined
 
@@ -48,7 +52,7 @@ const make = Effect.fnUntraced(function*<A, B, E, U>(
   return (item: A) => Effect.withFiber((fiber) => isInTransaction(sql, fiber) ? callAlone(item) : call(item))
 })
 
-/** Two batches run at once: the database works on one while this process decodes the other. */
+/** Runs two batches at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E, U>(options: Options<A, B, E, U>) => make(2, options)
 
 export const write = <A, B, E, U>(options: Options<A, B, E, U>) => make(1, options)

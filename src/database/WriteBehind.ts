@@ -3,17 +3,18 @@
  * and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the
  * end of its scope:
  *
- * 1. A value stays in the buffer until the write that has it succeeds. So no value is lost, and none is written again
- *    after a success.
+ * 1. A value stays in the buffer until a write with this value succeeds, and is not written again after that. Only laws
+ *    4 and 5 lose values.
  * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
- * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the database had
- *    committed it nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
- *    replaces.
+ * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the failed write had
+ *    committed nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
+ *    overwrites stored values.
  * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
  *    logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
  *    lost: they are logged, and `OnLostValues` runs.
- * 6. `betweenFlushes` sees each value exactly once: in the table or among `values`, unless law 3 or 4 applies to it.
+ * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law
+ *    3 or 4 applies to the value.
  */
 import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../eviction/evictOldest.ts"
@@ -64,7 +65,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
     taken = [...pending]
     pending = new Map()
   })
-  /** Makes the values that were not written pending again, before the newer values of their keys. */
+  /** Makes the values that were not written pending again, as older values of their keys. */
   const giveBack = Effect.sync(() => {
     const newer = pending
     pending = new Map(taken)
@@ -85,14 +86,15 @@ export const make = Effect.fnUntraced(function*<K, A>({
       Effect.sync(() => {
         if (Exit.isSuccess(exit)) taken.splice(0, values.length)
       }))
-    // `timeout` waits for the end of the interrupted write.
+    // `Effect.timeout` interrupts the write, and waits until it has ended. So no two writes overlap.
     return Effect.timeout(written, writeTimeout)
   })
   const writeTaken = Effect.whileLoop({ while: () => taken.length > 0, body: () => writeNext, step: () => {} }).pipe(
     Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause)))
   )
   const lock = yield* Semaphore.make(1)
-  // Uninterruptible, so that only its timeout ends a write: after an interruption, its statement could still commit.
+  // Uninterruptible, so that only `writeTimeout` can interrupt a write: after any interruption, its statement could
+  // still commit.
   const flush = take.pipe(
     Effect.andThen(writeTaken),
     Effect.andThen(giveBack),
@@ -113,8 +115,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
       Effect.flatMap(OnLostValues, Effect.sync)
     )
   )
-  // Finalizers run in reverse order, so the last flush starts once the repeating fiber has ended. No later one writes
-  // what was reported as lost.
+  // Finalizers run in reverse order, so the last flush starts once the fiber of `flushPending` has ended. No later
+  // flush can then write values that were reported as lost.
   yield* Effect.addFinalizer(() => Effect.andThen(flush, reportLost))
   yield* Effect.forkScoped(Effect.forever(flushPending))
   return {
@@ -122,11 +124,13 @@ export const make = Effect.fnUntraced(function*<K, A>({
       add(key, value)
       evict()
     },
-    /** Runs `read` while no flush runs, so each value is in the table or pending. Waits for a running flush. */
+    /**
+     * Runs `read` while no flush runs, so that each value is either in the table or pending. Waits for a running flush.
+     */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => lock.withPermit(read),
-    /** The number of keys that are pending, with those of a running flush. */
+    /** The number of pending keys, including those of a running flush. */
     size: (): number => pending.size + taken.length,
-    /** The pending values, oldest first, without those of a running flush. */
+    /** The pending values, oldest first, excluding those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]
   }
 })

@@ -19,13 +19,14 @@ const durationSeconds = byAttributes(
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the path of a URL without its query, with secrets redacted, and cut after 200 characters. Escapes all but
- * visible ASCII, because control characters could manipulate an operator's terminal.
+ * Returns the path of a URL without its query, with secrets redacted, and cut after 200 characters. Percent-encodes all
+ * but visible ASCII, because control characters could manipulate an operator's terminal. Returns `undefined` if the URL
+ * has no path.
  */
 const redactPath = (url: string): string | undefined => {
   // Remove the origin of an absolute URL, because it may contain `user:password@`.
   const target = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "")
-  // Redact before the cut, which could leave a part of a secret.
+  // Redact before cutting, because a secret that is cut in two would no longer be recognized.
   const [path = ""] = redactSecrets(target).split(/[?;#]/, 1)
   if (!path.startsWith("/")) return undefined
   const redacted = path.replaceAll(
@@ -74,7 +75,7 @@ export const recordRequest = (
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // Hot path: write the same fields as `Logger.formatJson`, without the cost of Effect's logger.
+    // Hot path: write the fields of `Logger.formatJson` without Effect's logger (cost: docs/performance.md).
     const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
     json.write(
       `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +

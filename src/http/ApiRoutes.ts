@@ -32,13 +32,13 @@ const middleware = Layer.mergeAll(
   Sunset.layer
 )
 
-/** What the routes of an API need beside the stores of its resources. */
+/** The services that the routes of an API require, apart from the stores of its resources. */
 export type RouteServices =
   | Context.Service.Identifier<typeof operationMiddleware[number]>
   | HttpRouter.HttpRouter
   | Layer.Success<typeof HttpServer.layerServices>
 
-/** Adds the middleware of operations to the routes of an API, which `HttpApiBuilder.layer` makes. */
+/** Provides the routes of an API, from `HttpApiBuilder.layer`, with the middleware that its operations declare. */
 export const layer = <Stores>(routes: Layer.Layer<never, never, Stores | RouteServices>) =>
   routes.pipe(Layer.provide(middleware), HeldServices.provide(HttpServer.layerServices))
 
@@ -79,8 +79,8 @@ export const makeHooks = Effect.fnUntraced(
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => addHeadersAndLog(head, context, limit.decision, limit.response))
       },
-      // Interrupted requests count against the address, so that clients cannot avoid the rate limit by disconnecting.
-      // The recorded status is 499, as in nginx.
+      // An interrupted request that no API key was charged for counts against the address, so that clients cannot avoid
+      // the rate limit by disconnecting. The recorded status is 499, as in nginx.
       abort: (head, context) =>
         Effect.andThen(
           context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,

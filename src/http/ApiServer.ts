@@ -8,14 +8,14 @@ import * as Documents from "./Documents.ts"
 import * as PortServer from "./PortServer.ts"
 import * as RequestLifecycle from "./RequestLifecycle.ts"
 
-/** Serves `api`, with `routes` from `HttpApiBuilder.layer`, which need the stores of the resources. */
+/** Serves `api` and its documents on the API port. `routes` come from `HttpApiBuilder.layer`, and require `Stores`. */
 export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint, Stores>(
   api: HttpApi.HttpApi<Id, Groups>,
   routes: Layer.Layer<never, never, Stores | ApiRoutes.RouteServices>
 ) =>
   Layer.unwrap(Effect.gen(function*() {
     const stores = yield* Effect.context<Stores>()
-    // As `Layer.provide`, but its type shows for any `Stores` that the routes need no more of them.
+    // Not `Layer.provide`: for a generic `Stores`, its type cannot show that the result no longer requires the stores.
     const ownRoutes = Layer.effectDiscard(Effect.updateContext(
       Layer.build(routes),
       (context: Context.Context<ApiRoutes.RouteServices | Scope.Scope>) => Context.merge(stores, context)
@@ -28,13 +28,13 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint,
     )
   }))
 
-/** The URL of a list on this machine, for the `curl` command that is printed with the first key. */
+/** The URL of a list on this machine, for the `curl` command that the service prints with the first API key. */
 export const exampleUrl = Effect.map(
   HttpServer.HttpServer,
   (listening) => `${localUrl(listening)}${Brand.basePaths.api}/${Brand.collection}`
 )
 
-/** Logs where the API is. Run it once the other port listens too, so that a failed start does not announce this one. */
+/** Logs the URL of the API. Run this once both ports listen, so that a start that fails announces no API. */
 export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`

@@ -11,7 +11,9 @@ export interface Document {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** `*` stands for all encodings without an entry. The weight `q=0` forbids an encoding (RFC 9110 §12.5.3). */
+/**
+ * Whether `Accept-Encoding` allows gzip, by name or by `*`. The weight `q=0` forbids an encoding (RFC 9110 §12.5.3).
+ */
 const acceptsGzip = (acceptEncoding = ""): boolean => {
   const entries = acceptEncoding.split(",")
   const entry = entries.find((each) => /^\s*(?:x-)?gzip\s*(?:;|$)/i.test(each)) ??
@@ -22,7 +24,7 @@ const acceptsGzip = (acceptEncoding = ""): boolean => {
 const tagsOf = (header: string | undefined): ReadonlyArray<string> =>
   header?.split(",").map((entry) => entry.trim()) ?? []
 
-/** `If-Match` compares strongly, so a weak tag never matches (RFC 9110 §13.1.1). */
+/** Whether `If-Match` lacks the current tag. The comparison is strong: a weak tag never matches (RFC 9110 §13.1.1). */
 const isChanged = (ifMatch: string | undefined, etag: string): boolean =>
   ifMatch !== undefined && !tagsOf(ifMatch).some((tag) => tag === etag || tag === "*")
 
@@ -32,7 +34,8 @@ const changed = new PreconditionFailed({
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // Send these headers with a 304 too, or browsers would copy its default ones to their cached response.
+  // Send these headers with a 304 too: browsers copy the headers of a 304 to the cached response, so that other values
+  // would replace these.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,

@@ -1,12 +1,14 @@
-/** Code samples for `/docs`: the required parts of each operation, in the standard tools of three languages. */
+/**
+ * Code samples for `/docs`: curl, JavaScript's `fetch` and Python's `http.client` with an operation's required parts.
+ */
 import { Predicate } from "effect"
 import type { OpenApi } from "effect/http-api"
 import { name as brand } from "../api/Brand.ts"
 
-/** The page replaces these with the address that it was loaded from, because the service does not know it. */
+/** The script of the page replaces these with the page's own address, because the service does not know its address. */
 export const placeholders = { origin: "{{origin}}", connection: "{{connection}}" }
 
-/** The variable that the pages and the client use as well. */
+/** The environment variable with the API key, which `PetstoreClient.layerConfig` and the documentation use too. */
 const apiKeyVariable = `${brand.toUpperCase()}_API_KEY`
 
 interface CodeSample {
@@ -30,7 +32,7 @@ const curl = ({ body, method, path }: SampleRequest): string =>
     ...body === undefined ? [] : [`-H "Content-Type: application/json"`, `-d ${inShell(body)}`]
   ].join(" \\\n  ")
 
-/** Runs in Node, and in the console of a browser, which asks for the key. */
+/** A sample that runs in Node, and in the console of a browser, which asks for the key. */
 const javaScript = ({ body, method, path }: SampleRequest): string => {
   const headers = [
     `Authorization: \`Bearer \${globalThis.process?.env.${apiKeyVariable} ?? prompt("API key")}\``,

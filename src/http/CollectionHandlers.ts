@@ -1,4 +1,6 @@
-/** What the handlers of every collection do: they call its store, and turn absent items into 404. */
+/**
+ * The common parts of the handlers of collections (resources that clients list and create): pages, creates and 404s.
+ */
 import { Context, Effect, Layer, Option, References, Scope, Tracer } from "effect"
 import { idCursors } from "../api/CollectionEndpoints.ts"
 import { NotFound } from "../api/Errors.ts"
@@ -7,13 +9,14 @@ import { type Cursor, listLimit } from "../api/Paging.ts"
 import type { Collection } from "../collection/Collection.ts"
 import type { Filters } from "../collection/Table.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
+import { PageTurns } from "./PageTurns.ts"
 
 interface PageQuery {
   readonly limit?: number
   readonly cursor?: Cursor
 }
 
-/** Returns the items of a page, and the query of the next one, if there is one. */
+/** Returns the items of a page, and the query of the next page, if there is one. */
 export const listPage = <New extends object, Filter extends keyof New, Unavailable, Query extends PageQuery>(
   store: Pick<Collection<New, Filter, unknown, Unavailable>, "list">,
   query: Query,
@@ -21,14 +24,17 @@ export const listPage = <New extends object, Filter extends keyof New, Unavailab
 ) => {
   const list = (after?: bigint) =>
     Effect.map(
-      store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
+      Effect.tap(
+        store.list({ ...filters, limit: query.limit ?? listLimit.default, after }),
+        PageTurns.use((turn) => turn)
+      ),
       ({ items, next }) =>
         next === undefined ? { items } : { items, next: { ...query, cursor: idCursors.encode(next) } }
     )
   return query.cursor === undefined ? list() : Effect.flatMap(idCursors.decode(query.cursor), list)
 }
 
-/** Creates an item. The idempotency key belongs to the API key of the request. */
+/** Creates an item. `key` is the idempotency key. It is unique only among the requests with the same API key. */
 export const createItem = <New extends object, Reused, Unavailable>(
   store: Pick<Collection<New, never, Reused, Unavailable>, "create">,
   item: New,
@@ -38,7 +44,7 @@ export const createItem = <New extends object, Reused, Unavailable>(
     ? store.create(item)
     : CurrentKey.use(({ id: owner }) => store.create(item, { owner, key }))
 
-/** Returns the item that `found` has. `noun` names it in the message of a 404. */
+/** Returns the item that `found` has, or else fails with a 404, whose message calls the item `noun`. */
 export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<Option.Option<A>, E>) =>
   Effect.flatMap(
     found,
@@ -48,8 +54,9 @@ export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<
 type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 
 /**
- * The handlers of a group, which use `store`. HttpApi adds their context to that of every request, so it has only what
- * they need, and neither the span nor the log fields that a request has.
+ * Builds the handlers of a group, which use `store`. HttpApi merges the context in which handlers are built into the
+ * context of each request. So reduce it to the services that the handlers need: a smaller context is copied faster, and
+ * its span and log annotations would replace those of the request.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,

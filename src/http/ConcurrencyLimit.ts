@@ -21,7 +21,7 @@ const queued = gauge("http_server_requests_queued", "Requests waiting for a slot
 
 const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
 
-/** Returns a function that runs operations in slots. */
+/** Returns a function that runs operations, at most `maxRunning` at once. */
 export const make = Effect.fnUntraced(function*(maxRunning: number) {
   yield* Metric.update(queued, 0)
   const slots = yield* Semaphore.make(maxRunning)
@@ -40,7 +40,7 @@ export const make = Effect.fnUntraced(function*(maxRunning: number) {
     )
 })
 
-/** Runs after `RequestBody`, so slow uploads occupy no slots. */
+/** The limit of the API port. Runs after `RequestBody`, so that slow uploads occupy no slots. */
 export const layer = Layer.effect(
   ConcurrencyLimit,
   Effect.map(make(maxOperations), (limit) => ConcurrencyLimit.of((httpEffect) => limit(httpEffect)))

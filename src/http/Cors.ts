@@ -24,7 +24,7 @@ export const makeCorsHeaders = <Id extends string, Groups extends HttpApiGroup.C
   api: HttpApi.HttpApi<Id, Groups>,
   origins: ReadonlySet<string>
 ) => {
-  // Effect's clients and tracing libraries add the last three.
+  // The last three carry trace contexts: Effect's clients and tracing libraries add them.
   const acceptedHeaders = [
     "Authorization",
     "Content-Type",

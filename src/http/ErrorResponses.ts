@@ -36,8 +36,8 @@ const ofMissingRoute = (
 
 /**
  * Returns the response to a failure that HttpApi does not handle. API errors, such as those of `headError` and
- * `/readyz`, keep their status. Requests without a route get 404, 405, 400, or, for OPTIONS, 204. Other failures and
- * defects are logged and get 500.
+ * `/readyz`, get their own status. Requests without a route get 404, 405 or 400, and OPTIONS gets 204. Other failures
+ * and defects are logged and get 500.
  */
 export const responseOf = (
   cause: Cause.Cause<unknown>,

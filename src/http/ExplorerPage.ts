@@ -40,9 +40,12 @@ const style = `
 `
 
 /**
- * The explorer parses responses and the request's body, which rounds integers beyond 2^53. The first part replaces the
- * parsers with some that keep all digits. `recomputeFetchOptions` is a method of the explorer: without the second part,
- * it sends a rounded body, and shows it in a curl command that a quotation mark in the body breaks.
+ * The script of the page, in three parts:
+ * 1. JSON parsers that do not round. The explorer parses responses and request bodies, and without this part, integers
+ *    beyond 2^53 are rounded.
+ * 2. A correction of the explorer's method `recomputeFetchOptions`. Without this part, the explorer sends a rounded
+ *    body, and shows a curl command that a `'` in the body breaks.
+ * 3. The OpenAPI document, with the page's own address in place of the placeholders.
  */
 const script = String.raw`
   const { parse } = JSON
@@ -76,12 +79,12 @@ const methods = ["get", "post", "patch", "delete"] as const
 
 const completeParameter = (parameter: OpenApi.OpenAPISpecParameter) => {
   const { examples, ...rest }: OpenApi.OpenAPISpecParameter & { readonly examples?: unknown } = parameter
-  // The explorer shows `examples` as `[object Object]`, but a single `example` well.
+  // Pass the value as `example`, because the explorer shows `examples` as `[object Object]`.
   const example: unknown = Predicate.hasProperty(examples, "example") ? examples.example : undefined
   return { ...rest, ...Predicate.hasProperty(example, "value") && { example: example.value } }
 }
 
-/** Adapts a document to the explorer: no placeholders for servers, code samples, and exact bounds of integers. */
+/** Adapts a document to the explorer: adds code samples, and keeps only the first server and all digits of integers. */
 const adapt = (document: OpenApi.OpenAPISpec): unknown => {
   const paths = Records.map(document.paths, (item, path) =>
     Object.fromEntries(methods.flatMap((method) => {

@@ -1,4 +1,4 @@
-/** The errors of the contract for requests and bodies that Node's edge rejects. */
+/** Turns the faults that `node-server/` finds in requests and bodies into errors of the API. */
 import * as Errors from "../api/Errors.ts"
 import { faultOf, type ParserFault } from "../node-server/ParserFaults.ts"
 
@@ -25,7 +25,7 @@ export const errorOf = (fault: ParserFault): Errors.ApiError => {
   return malformed(fault.fault)
 }
 
-/** Returns the error for a body that failed with `error`. */
+/** Returns the error of the API for a body that could not be read because of `error`. */
 export const bodyErrorOf = (error: unknown): Errors.InvalidRequest | Errors.PayloadTooLarge | Errors.RequestTimeout => {
   const mapped = errorOf(faultOf(error))
   const isOfBody = mapped instanceof Errors.InvalidRequest || mapped instanceof Errors.PayloadTooLarge ||

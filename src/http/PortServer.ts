@@ -1,4 +1,4 @@
-/** Listens on a port: turns the settings and the contract's limits into the options of Node's edge. */
+/** Listens on a port: turns settings and fixed limits into the options of `node-server/NodeServer.ts`. */
 import { Context, Effect, Layer, Scope } from "effect"
 import { HttpMiddleware, UrlParams } from "effect/http"
 import { requestLimits } from "../api/Errors.ts"
@@ -18,7 +18,7 @@ export interface PortSettings {
   readonly reusePort?: Setting<boolean>
 }
 
-/** The bounds of what a connection can hold (SECURITY.md), beside those of the settings. */
+/** The fixed limits of a connection and its requests (SECURITY.md). Settings add the configurable ones. */
 const limits = {
   ...requestLimits,
   headMs: 10_000,
@@ -28,19 +28,22 @@ const limits = {
   readMs: 60_000
 }
 
-/** The maximum number of bytes that the unread responses of the process hold. */
+/** The maximum number of bytes in all responses of the process that clients have not read yet. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
-/** The unread responses of the process. The ports share them. */
+/** Bounds the responses that clients have not read yet. Both ports share one instance. */
 export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore/http/Unread") {
   static readonly layer = Layer.sync(Unread, () => new UnreadResponses(maxUnreadBytes))
 }
 
-/** `merge`, not `add`, which would leave fewer additions until Effect copies the context of a request. */
+/**
+ * Reduces the server's context to what requests use. `Context.merge` makes a flat map. `Context.add` would use up one
+ * of the eight additions after which Effect copies a context.
+ */
 const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
   Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))
 
-/** Spans show only these three query parameters, because a client can send a secret in any other. */
+/** Redacts all other query parameters in spans, because a client can send a secret in any of them. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 export const layer = <E, R>(

@@ -6,7 +6,7 @@ import { type BodySource, isBodySource } from "../node-server/BodyState.ts"
 import { bodyErrorOf } from "./ParserErrors.ts"
 import { hasUnknownExpectation } from "./RequestHead.ts"
 
-/** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */
+/** The maximum nesting of arrays and objects. Deeper JSON could overflow the stack of a recursive parser. */
 const maxLevels = 1_000
 
 const unsupported = (part: string) =>
@@ -41,8 +41,8 @@ const expectedOf = (text: string): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A short text has too few characters to
-    // nest deeper than `maxLevels`, so the limit of depth holds without a check.
+    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A text of at most `maxLevels` characters
+    // cannot nest deeper than `maxLevels`.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
@@ -62,7 +62,7 @@ const describeFault = (message: string, text: string): string => {
   return cause + position
 }
 
-/** Bisects for the shortest prefix with an unexpected token, because V8's message for that fault has no position. */
+/** Finds the unexpected token by bisecting the text, because V8's message for that fault has no position. */
 const positionOfUnexpected = (text: string, start: number, end: number): number => {
   if (end - start < 2) return start
   const middle = (start + end) >> 1
@@ -93,8 +93,8 @@ const expectedOfNames = (text: string): string | undefined => {
 }
 
 /**
- * Hot path: avoids `HttpServerRequest.arrayBuffer`, whose cache, stream and fiber take 20 µs of a create
- * (docs/performance.md). In-process tests have no `BodySource`.
+ * Reads the body from `node-server/`. Hot path: `HttpServerRequest.arrayBuffer` would take 20 µs of a create for a
+ * cache, a stream and a fiber (docs/performance.md).
  */
 const readSource = (source: BodySource) =>
   Effect.callback<Uint8Array, ReturnType<typeof bodyErrorOf>>((resume) =>
@@ -129,9 +129,8 @@ const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void
     if (expected !== undefined) {
       return new Errors.InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
     }
-    // HttpApi decodes the body from `request.text`, so replace that property. Deriving a request by
-    // `Object.create(request, …)` would make all requests 1.4 times as expensive, because V8 treats an object
-    // differently once it is a prototype.
+    // HttpApi decodes the body from `request.text`, so replace that property by the text that is already read and
+    // checked. Do not derive a request by `Object.create(request, …)`: V8 is slow with objects that become a prototype.
     Object.defineProperty(request, "text", { value: Effect.succeed(text) })
     return Effect.void
   })

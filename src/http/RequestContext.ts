@@ -1,4 +1,4 @@
-/** The state of a request. It changes only by the transitions below, each of which one file calls. */
+/** The state of a request, from its head to its access log line. It changes only by the methods of `RequestState`. */
 import { Context, type Tracer } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import * as Brand from "../api/Brand.ts"
@@ -7,7 +7,7 @@ import { redactSecrets } from "../api/Secrets.ts"
 import type { RejectingWindow } from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** Details of a rejected API key, only for the access log. Without a key, only the `address`. */
+/** For the access log: the client's address, and the id and the fault of a rejected API key, if the request has one. */
 type RejectedKey = Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
 
 class RequestState {
@@ -17,9 +17,9 @@ class RequestState {
   endpoint: HttpApiEndpoint.Top | undefined
   keyId: string | undefined
   rejectedKey: RejectedKey | undefined
-  /** The decision on the API key. While unset, the request counts against its address. */
+  /** The rate limiter's decision on the API key. While unset, the request counts against the client's address. */
   keyDecision: Decision | undefined
-  /** For the access log: the window (`minute`, `day`) or the `ban` that rejected the request. */
+  /** For the access log: the window (`minute` or `day`) or the `ban` that rejected the request. */
   window: RejectingWindow | undefined
   error: ApiError | undefined
 
@@ -47,7 +47,7 @@ class RequestState {
     this.rejectedKey = key
   }
 
-  /** The request counts against its API key, also if that does not allow it. */
+  /** The request counts against its API key, whether the decision allows or rejects it. */
   charged(decision: Decision): void {
     this.keyDecision = decision
   }
@@ -58,7 +58,7 @@ class RequestState {
     if (address !== undefined) this.rejectedKey ??= { address }
   }
 
-  /** The response is that of `error`. A later failure replaces an earlier one. */
+  /** The response shows `error`. A later error replaces an earlier one. */
   failed(error: ApiError): void {
     this.error = error
   }
@@ -66,9 +66,9 @@ class RequestState {
 
 export interface RequestContext extends Readonly<RequestState> {}
 
-/** `sentId` is the `X-Request-Id` of the request. */
+/** Makes the state of a request. `sentId` is the request's `X-Request-Id`. */
 export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: Tracer.AnySpan): RequestContext => {
-  // If the id contains a secret, `redactSecrets` puts `…` in its place. The pattern rejects `…`, so a new id is made.
+  // If the id contains a secret, `redactSecrets` writes `…` instead. The pattern rejects `…`, so a new id is made.
   const isUsable = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(redactSecrets(sentId))
   return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
 }

@@ -6,7 +6,10 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of a request that `PortHooks` use. After a parser error, only the address and `Origin` are known. */
+/**
+ * The part of a request that `PortHooks` use. If Node's parser rejects a request, only the address of its
+ * peer and `Origin` are known.
+ */
 export interface RequestHead {
   readonly method: string
   readonly url: string
@@ -35,12 +38,14 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
 export const bearerOf = (head: RequestHead): string | undefined =>
   /^bearer +(\S.*)$/i.exec(headerOf(head, "authorization") ?? "")?.[1]
 
-/** Recognizes a curly quotation mark by its UTF-8 bytes, because Node reads headers as Latin-1. */
+/**
+ * Matches straight and curly quotation marks: the curly ones by their UTF-8 bytes, as Node reads headers as Latin-1.
+ */
 const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
 
 const unexpandedVariable = /^(?:\$(?:env:)?\{?|%|\{\{)\s*(\w{1,64})\s*(?:\}|%|\}\})?$/i
 
-/** Names a faulty configuration of the client, so that nobody looks for a typo in the secret. */
+/** Describes a common mistake in sending a credential, so that the developer of the client looks for no typo in it. */
 export const confusionOf = (credential: string, noun: string): string | undefined => {
   if (quoted.test(credential)) return `The ${noun} is in quotation marks. Send it without them.`
   if (/^bearer\s/i.test(credential)) return "The Authorization header has Bearer twice. Send it once."
@@ -69,7 +74,7 @@ export const headError = (
   if (error !== undefined) return error
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath(routesAt, url)
-  // Reject a trailing slash, because the router would read it as an empty parameter.
+  // Reject a trailing slash, because the router would read it as an empty path parameter.
   return /^[^?]+\/(?:\?|$)/.test(url) ? missingPath(url, routesAt) : undefined
 }
 
@@ -78,7 +83,7 @@ const nodeHeadError = (source: NodeRequest, isAllowedHost?: (name: string) => bo
   if (rawHeaders.length > 2 * Errors.requestLimits.headerFields) return new Errors.HeaderFieldsTooLarge()
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling by faulty framing: proxies may disagree on the body's end (RFC 9112 §6.1, §6.3).
+  // Prevent request smuggling: with faulty framing, a proxy may see another end of the body (RFC 9112 §6.1, §6.3).
   const { "transfer-encoding": transfer } = headers
   if (transfer !== undefined && (httpVersion === "1.0" || !/(?:^|,)\s*chunked$/i.test(String(transfer)))) {
     return faultyFraming
@@ -93,7 +98,7 @@ const nodeHeadError = (source: NodeRequest, isAllowedHost?: (name: string) => bo
 
 const validHost = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** Whether a header is present more than once. Node keeps only the first one of many. */
+/** Whether a request repeats a header such as `Content-Type`, of which Node keeps only the first. */
 export const isRepeated = ({ source }: RequestHead, name: string): boolean =>
   isNodeRequest(source) && source.headers[name] !== undefined && countOf(source.rawHeaders, name) > 1
 
@@ -115,8 +120,8 @@ const hostOf = ({ headers, url }: NodeRequest): string | undefined => {
 }
 
 /**
- * Returns a predicate that allows IP addresses, `localhost` and `names`. This prevents DNS rebinding, in which a web
- * page points its own domain to this machine, and the browser then sends that domain as the host.
+ * Returns a predicate that allows IP addresses, `localhost` and `names` as the host of a request. This prevents DNS
+ * rebinding: a web page points its own domain to this machine, so that the browser sends requests with that host.
  */
 export const isAllowedAmong = (names: Iterable<string>) => {
   const allowed = new Set(["localhost", ...Array.from(names, normalize)])

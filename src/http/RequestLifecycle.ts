@@ -20,7 +20,9 @@ export interface PortHooks {
   readonly isAllowedHost?: (name: string) => boolean
   /** Whether a request has no span. */
   readonly isUntraced?: (request: HttpServerRequest.HttpServerRequest) => boolean
-  /** Adds the headers of the port. The API port also charges the address, which can return a 429, and logs. */
+  /**
+   * Adds the port's headers. On the API port, also charges the address, which can cause a 429, and logs the request.
+   */
   readonly completeResponse: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
   /**
    * Runs instead of `completeResponse` for a request that is interrupted before it has a response, because the client
@@ -37,8 +39,9 @@ export class GracefulShutdown
 }
 
 /**
- * Copies `response` with `headers` instead of its own; takes over the record. Hot path: `HttpServerResponse.setHeaders`
- * copies the headers twice, for 8 % more bytes of a get (docs/performance.md).
+ * Returns a copy of `response` with `headers` instead of its own. The caller must not change `headers` afterwards. Hot
+ * path: `HttpServerResponse.setHeaders` copies the headers twice, so that a get allocates 8 % more bytes
+ * (docs/performance.md).
  */
 export const withHeaders = (response: Response, headers: Record<string, string>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
@@ -58,7 +61,7 @@ const addHeadersOfStatus = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // For an unknown method, Node does not report the path, so `allow` lists the methods of all paths.
+    // For an unknown method, Node does not report the path, so `allow` lists the methods that any path has.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const message = `${error.message} Use one of ${allow}.`
@@ -115,7 +118,7 @@ export const layer = (hooks: PortHooks) =>
     { global: true }
   )
 
-/** Names a span like OpenTelemetry: the method and the route, or only the method without a route. */
+/** Names a span as OpenTelemetry's conventions say: the method and the route, or only the method without a route. */
 export const spanNameOf = ({ routesAt }: PortHooks) =>
 (
   { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">

@@ -20,11 +20,11 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** The paths of each port beside those of its API. */
+/** Paths of the API port (`documentPaths`) and of the management port (`reportPaths`) outside their `HttpApi`s. */
 export const documentPaths = { root: "/", openApi: "/openapi.json", docs: "/docs" } as const
 export const reportPaths = { health: "/healthz", readiness: "/readyz", metrics: "/metrics" } as const
 
-/** What another port serves, for the message of a 404. */
+/** The name and the paths of a port. For a path of the other port, a 404 says on which port it is. */
 export interface OtherPort {
   readonly name: string
   readonly paths: ReadonlyArray<string>
@@ -43,7 +43,10 @@ export type RoutesAt = ReturnType<typeof makeRoutesAt>
 
 const segmentsOf = (path: string): ReadonlyArray<string> => path.split("/").filter((segment) => segment !== "")
 
-/** Returns `path` with the literal segments of `route`, if each of them resembles that of `path`. */
+/**
+ * Corrects typos in `path`: returns it with the fixed segments of `route`, if each resembles the segment of `path` at
+ * the same place. Segments like `:id` stay.
+ */
 const correct = (path: string, route: string): string | undefined => {
   const [sent, known] = [segmentsOf(path), segmentsOf(route)]
   if (sent.length !== known.length) return undefined
@@ -54,10 +57,12 @@ const correct = (path: string, route: string): string | undefined => {
 const maxShownPath = 100
 
 /**
- * Returns a function that finds a URL's allowed methods and its endpoint. If several endpoints share the path, `method`
- * selects the endpoint. `pages` are further GET paths. The URL `*`, as in `OPTIONS *`, matches all endpoints.
- * `suggest` returns a sentence for the 404 of an unknown path: the path that the client probably meant, or that
- * `otherPort` serves this one. It is empty if no path is close.
+ * Returns a function that finds the allowed methods and the endpoint of a URL. If several endpoints share the path,
+ * `method` selects the endpoint. `pages` are paths outside `api` that allow GET. The URL `*`, as in `OPTIONS *`,
+ * matches all endpoints.
+ *
+ * Its property `suggest` returns a sentence for the 404 of an unknown path: that `otherPort` has the path, or the path
+ * that the client probably meant. The sentence is empty if no path is close.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -10,7 +10,7 @@ const twoTypes = new InvalidRequest({
   message: "Invalid request: header.content-type: expected one Content-Type header."
 })
 
-/** Adds to `Validation.layer` of the contract what it cannot see: `Expect`, and a second `Content-Type`. */
+/** Adds two checks to the contract's `Validation.layer`: no unknown `Expect`, and at most one `Content-Type` header. */
 export const layer = Layer.effect(
   Validation,
   Effect.map(Validation, (validationOfContract) =>

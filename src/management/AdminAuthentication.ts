@@ -39,7 +39,7 @@ export const layer = Layer.effect(
     for (const { token } of tokens) redactAlso(Redacted.value(token))
     const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 
-    /** Logs only the first failure of a client address in each minute. */
+    /** Counts a failure against the client's address. Logs only the first failure of an address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -74,8 +74,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory: in Redis, the 127.0.0.1 of all machines would be one client. `fresh`, for tests: Effect
-  // memoizes layers by reference, so this port would share a `layerMemory` that the API port uses.
+  // Count failures in memory: in Redis, the 127.0.0.1 of all machines would be one client. `fresh` matters in tests:
+  // without it, Effect would share one `layerMemory` between this port and the API port, and mix their counts.
   Layer.provide(Layer.fresh(RateLimiter.layerMemory))
 )
 

@@ -28,7 +28,10 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
-/** Whether no other process can count requests. A reference, because the client package has no database. */
+/**
+ * Whether no other process can count requests of the same keys. A reference with a default, because the in-memory
+ * service of the client package has no database that could answer this.
+ */
 export const IsSingleProcess = Context.Reference<boolean>("petstore/management/IsSingleProcess", {
   defaultValue: () => true
 })
@@ -81,7 +84,7 @@ const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
       unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
         const { bannedUntil } = yield* peek(yield* apiKeys.find(id))
         if (bannedUntil === undefined) return
-        // Write the audit entry first. If this fails, the key stays banned.
+        // Write the audit entry first. If the write fails, the key stays banned.
         yield* withinDeadline(audit.appendUnban(id, bannedUntil))
         yield* Effect.mapError(limiter.unban(`key:${id}`), toServiceUnavailable)
       }),
@@ -114,7 +117,7 @@ const sessionHandlers = HttpApiBuilder.group(AdminApi, "session", (handlers) =>
       Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment })))
   }))
 
-/** Once a request has a slot, all of its statements share one deadline. */
+/** All statements of an operation share one deadline, which `Deadline.shared` sets once the operation has a slot. */
 const concurrencyLimit = Layer.effect(
   ConcurrencyLimit,
   Effect.map(

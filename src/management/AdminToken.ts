@@ -41,7 +41,8 @@ const readOrCreate = Effect.fnUntraced(function*(file: string) {
   const fs = yield* FileSystem.FileSystem
   if (!(yield* fs.exists(file))) {
     // Write a temporary file, then link it to `file`. Linking is atomic and never replaces `file`, so no process
-    // reads half a token, and processes that start together use the same token. A power loss leaves it whole or absent.
+    // reads half a token, and processes that start together use the same token. After a power loss, `file` is whole or
+    // absent.
     const temporaryFile = `${file}.${yield* randomText(8)}`
     yield* Effect.scoped(writeDurably(temporaryFile, `${Brand.adminTokenPrefix}${yield* randomText(32)}\n`))
     yield* Effect.ensuring(fs.link(temporaryFile, file), Effect.ignore(fs.remove(temporaryFile))).pipe(

@@ -21,7 +21,6 @@ const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fr
 
 const otherPaths = [...HealthReports.paths, "/admin/openapi.json", ...ConsoleFiles.paths]
 
-/** The address at which the management port listens. */
 class ManagementAddress extends Context.Service<ManagementAddress, HttpServer.HttpServer["Service"]["address"]>()(
   "petstore/management/ManagementAddress"
 ) {}
@@ -53,12 +52,12 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     ...AdminHandlers.makeHooks(otherPaths),
     trustedProxies,
     isAllowedHost: isAllowedAmong(names),
-    // Probes and scrapes come every few seconds, and would fill a collector.
+    // Do not trace probes and scrapes: they come every few seconds, and would fill a collector of traces.
     isUntraced: ({ url }) => HealthReports.paths.includes(url.split("?", 1).join())
   }
   const admin = AdminHandlers.layer.pipe(
     Layer.provide(AdminAuthentication.layer),
-    // The embedded database belongs to one process.
+    // Only one process at a time can use the embedded database.
     Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* isEmbedded))
   )
   const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(

@@ -1,4 +1,4 @@
-/** The body of a request as one value, which a reader gets whenever it asks. No event of it can be missed. */
+/** The body of a request as one value. Its reader gets it whenever it asks, so no event of the body can be missed. */
 import { Predicate } from "effect"
 
 export type SettledBody =
@@ -10,7 +10,7 @@ export type BodyState = { readonly _tag: "Growing" } | SettledBody
 export interface BodySource {
   /**
    * Calls `reader` once, with the whole body or its fault: at once if the body has settled, or else when it settles. A
-   * request has one reader. If it throws, the connection ends.
+   * request has one reader. If `reader` throws, the connection ends.
    */
   whenRead(reader: (body: SettledBody) => void): void
 }

@@ -4,14 +4,15 @@
  *
  * Laws, whatever the sizes of the chunks and whenever the reader asks:
  * - The body grows until it is whole or has failed, and never changes after that.
- * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. Its connection hears of a larger body, and fails it.
- * - A reader gets the settled body exactly once. It may ask before or after the body settles. So do readers of the
- *   stream: it ends, or fails with the fault, once they have begun to read.
+ * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. `bodyFault` tells the connection of a larger body, and
+ *   the connection makes it fail.
+ * - A reader gets the settled body exactly once. It may ask before or after the body settles. Readers of the stream get
+ *   it too: once they have begun to read, the stream ends, or fails with the fault.
  */
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
 
-/** What a request tells its connection. */
+/** The functions of a connection that its request calls. */
 export interface RequestHost {
   readonly limits: { readonly bodyBytes: number; readonly bodyChunks: number }
   bodyWhole(request: BufferedRequest): void
@@ -54,7 +55,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#settle({ _tag: "Failed", fault })
     // Without a listener, Node would throw the error and end the process.
     this.on("error", () => {})
-    // A reader of the stream that comes later could not hear this, so `_read` does it then.
+    // A reader of the stream that comes later would miss this error, so `_read` destroys the request then.
     if (this.#isRead) this.destroy(fault)
   }
 
@@ -109,11 +110,14 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#body = body
     this.#reader = undefined
     this.#bytes = empty
-    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    // Let Node first parse the remaining bytes of the current read: they can change whether the connection stays open.
     if (reader !== undefined) process.nextTick(() => this.#guard(reader, body))
   }
 
-  /** Calls `reader`. Node's parser and the event loop have no catch, so what it throws would end the process. */
+  /**
+   * Calls `reader`, and ends the connection if `reader` throws. Its callers, Node's parser and the event loop, have no
+   * catch, so the error would end the process.
+   */
   #guard<A extends ReadonlyArray<unknown>>(reader: (...values: A) => void, ...values: A): void {
     try {
       reader(...values)

@@ -1,12 +1,13 @@
 /**
- * The state of one connection: its latest request, the start of the request that waits, and the time of its end.
+ * The state of one connection: its latest request, the start of the request that waits, and the time of its end. A
+ * fault is a body over its limits, a half-close within a body, or input that `ParserRejections` reports.
  *
  * Laws, whatever the client sends and however it cuts it:
  * - Requests start one at a time, in order, each after the response before it was sent. At most one waits.
- * - A third request, or a fault of the bytes, is the last thing read: pending responses are sent, then the connection
- *   ends.
- * - The first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
- * - `endsAt` always has a value. Only the start or end of a request or response moves it, and never a single byte.
+ * - After a third request or a fault, nothing more is read: pending responses are sent, then the connection ends.
+ * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
+ * - `endsAt` always has a value. It moves at the start and the end of a request or response, at a fault, and when the
+ *   connection begins to end. A single byte never moves it.
  */
 import type { Socket } from "node:net"
 import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
@@ -25,7 +26,7 @@ export interface ConnectionLimits {
   readonly readMs: number
 }
 
-/** What a connection needs from its server. */
+/** The parts of a server that its connections use. */
 interface ConnectionHost {
   readonly limits: ConnectionLimits
   readonly sends: TurnSends
@@ -33,10 +34,10 @@ interface ConnectionHost {
   readonly onDefect: (defect: unknown) => void
 }
 
-/** The time for the client to read the last response. Then the connection is reset. */
+/** How long the client may take to read the last response. Then the connection is reset. */
 const closeMs = 1_000
 
-/** Makes Node's parser drop a request, and the rest of the read. */
+/** A parser callback that makes Node drop a request, and the rest of the bytes that were read with it. */
 const dropIncoming = (request: { upgrade: boolean }) => {
   // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
   request.upgrade = false
@@ -57,7 +58,7 @@ export class Connection implements RequestHost, ResponseHost {
   /** Starts the latest request, while it waits for the response before it. */
   #start: (() => void) | undefined
   #hasFault = false
-  /** The total size of the `Upgrade` requests, if the connection has received nothing else. */
+  /** The total size in bytes of the requests with `Upgrade`, if the connection has received nothing else. */
   #upgradeBytes = 0
   #undoUpgrade: (() => void) | undefined
 
@@ -67,13 +68,14 @@ export class Connection implements RequestHost, ResponseHost {
     this.limits = host.limits
     this.sends = host.sends
     this.endsAt = performance.now() + host.limits.idleMs
-    // Without a listener, Node throws the error of a reset connection. Node removes its own one after a fault.
+    // Without a listener, Node throws the error of a reset connection. Node removes its own listener after a fault.
     socket.on("error", () => {})
     // Node's parser does not report a half-close within the body of a request with `Upgrade`.
     socket.on("end", () => {
       if (this.#request?.isWhole === false) this.fail(new Error("The client half-closed within a body"), () => {})
     })
-    // Node calls this after the last response. Its own version can reset the connection before the client has read it.
+    // Node calls `destroySoon` after the last response. Node's own version can reset the connection before the client
+    // has read the response.
     socket.destroySoon = () => this.end()
   }
 
@@ -98,7 +100,7 @@ export class Connection implements RequestHost, ResponseHost {
     this.#start = undefined
     if (start === undefined) return
     this.endsAt = performance.now() + this.limits.requestMs
-    // Let Node first parse the remaining bytes of the current read, because they can change `shouldKeepAlive`.
+    // Let Node first parse the remaining bytes of the current read: they can change whether the connection stays open.
     process.nextTick(start)
   }
 
@@ -124,9 +126,9 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Ends the connection after `fault`. If a request's body is incomplete, makes the body fail, so that its handler
-   * responds, or only closes the connection if the handler has already responded. Otherwise calls `respond`, after any
-   * pending response. `respond` must call `end`.
+   * Ends the connection after `fault`. If the body of a request is incomplete, makes it fail, so that its handler
+   * responds. If the handler has already responded, only closes the connection. Without an incomplete body, calls
+   * `respond` after any pending response. `respond` must call `end`.
    */
   fail(fault: Error, respond: () => void): void {
     if (this.#hasFault) return
@@ -148,7 +150,7 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Closes the connection after its last response, and discards further input for a second. Closing a socket with
+   * Closes the connection after its last response, and discards further input for a second. Closing a socket that has
    * unread input would reset the connection, and the client could lose the response.
    */
   end(): void {
@@ -173,16 +175,18 @@ export class Connection implements RequestHost, ResponseHost {
     this.#limitEnd(this.limits.idleMs)
   }
 
-  /** Drops the rest of the current read, which can hold 2,521 requests, and discards further input. */
+  /**
+   * Drops the rest of the bytes that were last read, which can hold thousands of requests, and discards further input.
+   */
   #stopReading(): void {
     Object.assign(Object(Reflect.get(this.#socket, "parser")), { onIncoming: dropIncoming })
     this.#socket.removeAllListeners("data").on("data", () => {})
   }
 
   /**
-   * For a request with `Upgrade` (ignored, RFC 9110 §7.8), Node's parser drops the bytes that follow in the same read.
-   * Closes the connection after the response, unless `socket.bytesRead` shows that no bytes followed: the connection
-   * has received only `Upgrade` requests, and `bytesRead` is their total size.
+   * For a request with `Upgrade`, which is ignored (RFC 9110 §7.8), Node's parser drops the bytes that arrive in the
+   * same read behind it. So close the connection after the response, unless nothing was dropped. That is certain if the
+   * connection has received only requests with `Upgrade`, and `socket.bytesRead` is their total size.
    */
   #closeUnlessKept(request: BufferedRequest, response: OrderedResponse): void {
     response.makeLast()

@@ -1,8 +1,8 @@
 /**
  * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
- * they were built with, so requests need no copies of those. Copies would take 16 to 26 % more bytes of a request
- * (`npm run bench:counters`). Everything else in the context reaches requests, such as a `Context.Reference` that a
- * user of the layers sets.
+ * they were built with, so requests need no copies of those. Such copies would take 16 to 26 % more bytes a request
+ * (docs/performance.md). Everything else in the context reaches requests, such as a `Context.Reference` that a user of
+ * the layers sets.
  */
 import { Context, Effect, Layer } from "effect"
 
@@ -11,7 +11,9 @@ const HeldServices = Context.Reference<ReadonlySet<string>>("petstore/node-serve
   defaultValue: () => new Set()
 })
 
-/** As `Layer.provide`. Requests get no copy of the services, and no Reference that is among them. */
+/**
+ * Provides services as `Layer.provide` does. Requests get no copies of these services, nor of a Reference among them.
+ */
 export const provide = <ROut, E2, RIn>(services: Layer.Layer<ROut, E2, RIn>) => {
   const held = Layer.flatMap(services, (built) =>
     Layer.effectContext(

@@ -1,6 +1,6 @@
 /**
- * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals. With them, a service bounds
- * memory across connections, and responds to requests that Node rejects before Effect's server sees them.
+ * Listens with Node's HTTP server. Only this folder uses Node's undocumented internals (README.md). They let a service
+ * bound the memory of its connections, and respond to requests that Node rejects before Effect's server sees them.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Cause, type Context, Data, type Duration, Effect, FiberSet, Layer, type Scope } from "effect"
@@ -19,7 +19,7 @@ export interface Address {
   readonly names: { readonly host: string; readonly port: string }
 }
 
-/** The bounds of what a connection can hold. Times are in milliseconds. */
+/** The bounds of a server, and of what each of its connections can hold. Times are in milliseconds. */
 export interface Limits {
   readonly headBytes: number
   readonly headerFields: number
@@ -46,7 +46,9 @@ export interface Options {
   readonly networkOf: (peer: string) => string | undefined
   /** Makes the response to a request that never reaches the routes. */
   readonly reject: ParserRejections.Reject
-  /** Keeps the services and references that requests use: Effect copies the server's context for every request. */
+  /**
+   * Returns the part of the server's context that requests use, because Effect copies this context for every request.
+   */
   readonly contextOf: (context: Context.Context<Scope.Scope>) => Context.Context<Scope.Scope>
   /** How long requests in flight may take once the server closes. Then they are interrupted. */
   readonly maxClose: Duration.Duration
@@ -63,7 +65,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ limits, unread }: Options) 
     requestTimeout: limits.arrivalMs,
     connectionsCheckingInterval: 1_000,
     keepAliveTimeout: limits.keepAliveMs,
-    // Disable Node's check of `Host`, because its 400 would have no body of the service. The routes check `Host`.
+    // Disable Node's check of `Host`, because the 400 that Node sends has no Error body. The routes check `Host`.
     requireHostHeader: false
   })
   // Node silently drops headers over this maximum. One extra lets the routes see the excess.
@@ -82,7 +84,8 @@ const limitConnections = (server: OrderedServer, { limits, networkOf }: Options)
     return open
   }
   server.on("connection", (socket) => {
-    // A connection that the client has already reset has no address, so no limit per address could apply.
+    // The client has already reset a connection without an address. Destroy it, because no limit per network could
+    // apply.
     if (socket.remoteAddress === undefined) socket.destroy()
     const network = networkOf(socket.remoteAddress ?? "")
     if (network === undefined) return
@@ -107,7 +110,7 @@ const cannotListen = ({ host, names, port }: Address, cause: unknown): CannotLis
   return new CannotListen({ message, cause })
 }
 
-/** Builds the routes, then handles each request with them. */
+/** An effect that builds the routes, and returns the effect that handles each request. */
 export type HttpEffect<E, R> = Effect.Effect<
   Effect.Effect<
     HttpServerResponse.HttpServerResponse,

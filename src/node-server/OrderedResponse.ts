@@ -4,12 +4,12 @@ import type { Socket } from "node:net"
 import type { BufferedRequest } from "./BufferedRequest.ts"
 import type { TurnSends } from "./TurnSends.ts"
 
-/** What a response tells its connection. */
+/** The functions of a connection that its response calls. */
 export interface ResponseHost {
   readonly sends: TurnSends
   /** The connection's earlier responses are sent. */
   turnCame(): void
-  /** The response is written. If its client does not read it, it holds `bytes`. */
+  /** The response is written to the socket. It holds `bytes` of memory until its client reads it. */
   responseWritten(response: OrderedResponse, bytes: number): void
   /** The response has left the process, or its connection is closed. */
   responseSent(response: OrderedResponse): void
@@ -57,7 +57,9 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
     return this
   }
 
-  /** Ends the response as `end` was asked to. `TurnSends` calls this. */
+  /**
+   * Calls Node's `end` with the arguments of the earlier call of `end`. `TurnSends` calls this at the end of the turn.
+   */
   send(): void {
     const { host } = this
     const values = this.#values

@@ -2,25 +2,26 @@
  * Extends Node's HTTP server: the requests of a connection run one at a time, each body is collected in one buffer, the
  * responses of an event-loop turn are sent together, and every connection has an end.
  *
- * Node's order of calls for a request, and who takes part:
+ * Node's order of calls for a request, and the files that take part:
  * 1. `connection`: Node attaches its parser to the socket, and this file makes the `Connection`.
  * 2. After a request's head, the parser makes a `BufferedRequest` and an `OrderedResponse`. It calls `assignSocket` of
  *    the response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
  *    `checkExpectation`). `emit` passes it to `Connection.receive`, which lets at most one request wait.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
- * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. `TurnSends` calls the
- *    real `end` at the end of the turn. `UnreadResponses` counts its bytes if the socket does not take them.
+ * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. `TurnSends` calls
+ *    Node's `end` at the end of the turn. `UnreadResponses` counts the response's bytes if the socket does not take
+ *    them.
  * 5. Once the response is sent, Node calls its `detachSocket`. Then it closes the connection (`destroySoon`), or calls
  *    `assignSocket` of the response that waits, which starts its request.
- * 6. Faults of bytes, timeouts and `CONNECT` arrive as `clientError` and `connect`: `ParserRejections` passes them to
+ * 6. Malformed input, timeouts and `CONNECT` arrive as `clientError` and `connect`: `ParserRejections` passes them to
  *    `Connection.fail`.
  *
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.
  * - Each connection ends within the times of `limits`, whatever its client sends (the laws of `Connection`).
- * - A throw in any listener of the server, in a reader of a body, or in sending a response, ends its own connection, is
- *   passed to `onDefect`, and costs no other connection. Other callbacks only change fields and maps, and end or
- *   destroy sockets, whose events come later, so they cannot throw.
+ * - If a listener of the server, a reader of a body, or the sending of a response throws, its own connection ends, and
+ *   no other. `onDefect` gets the error. Other callbacks cannot throw: they only change fields and maps, and end or
+ *   destroy sockets, whose events come later.
  */
 import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
@@ -37,7 +38,10 @@ interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedRe
   readonly connectionsCheckingInterval: number
   readonly limits: Omit<ConnectionLimits, "idleMs">
   readonly unread: UnreadResponses
-  /** Called with what a listener of the server or the sending of a response throws. It must not throw. */
+  /**
+   * Called with what a listener of the server, a reader of a body, or the sending of a response throws. It must not
+   * throw.
+   */
   readonly onDefect: (defect: unknown) => void
 }
 
@@ -55,7 +59,8 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
     super({ ...options, IncomingMessage: BufferedRequest, ServerResponse: OrderedResponse })
     const { connectionsCheckingInterval, headersTimeout, keepAliveTimeout, limits, onDefect, unread } = options
     this.onDefect = onDefect
-    // Node's timeouts come first: this is for clients that postpone them with empty lines between requests.
+    // Node's own timeouts end idle connections earlier. `idleMs` is for clients that postpone those with empty lines
+    // between requests.
     const idleMs = keepAliveTimeout + keepAliveBufferMs + headersTimeout + 2 * connectionsCheckingInterval
     this.limits = { ...limits, idleMs }
     this.unread = unread

@@ -9,13 +9,13 @@ export type ParserFault =
   | { readonly _tag: "ChunkExtensionTooLarge" }
   | { readonly _tag: "TooSlow" }
   | { readonly _tag: "VersionNotSupported" }
-  /** `fault` says what the request must have instead. */
+  /** `fault` says what is malformed. */
   | { readonly _tag: "Malformed"; readonly fault: string }
 
 const latin1 = new TextDecoder("latin1")
 
 /**
- * Finds the unknown method in the packet that Node rejected. `bytesParsed` can point to any byte of the method, so
+ * Finds the unknown method in the bytes that Node rejected. `bytesParsed` can point to any byte of the method, so
  * search backwards for the start of the request line.
  */
 const unknownMethod = (error: unknown): string | undefined => {
@@ -26,7 +26,7 @@ const unknownMethod = (error: unknown): string | undefined => {
   return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
 }
 
-/** The faults that Node's parser names by a reason of its own, and what the request must have instead. */
+/** Reasons of Node's parser, and how the response names the fault. */
 const reasons: ReadonlyArray<readonly [reason: RegExp, fault: string]> = [
   [/^(?:Expected CRLF|Missing expected (?:CR|LF)) /, "each line must end with CR and LF"],
   [/^Duplicate Content-Length$/, "more than one Content-Length"],
@@ -69,7 +69,7 @@ export const faultOf = (error: unknown): ParserFault => {
   return malformed(reason)
 }
 
-/** Finds `Origin` in the raw bytes, for the CORS headers. Node does not pass on the headers of a rejected request. */
+/** Finds `Origin` in the raw bytes, for the CORS headers: Node does not pass on the headers of a rejected request. */
 export const originOf = (error: object): { readonly origin?: string } => {
   const bytes = Predicate.hasProperty(error, "rawPacket") && error.rawPacket instanceof Uint8Array
     ? latin1.decode(error.rawPacket)

@@ -1,5 +1,5 @@
 /**
- * Bounds the bytes that unread responses hold in all, on every server that shares the instance.
+ * Bounds the bytes that all unread responses hold together, on every server that shares the instance.
  *
  * Laws: the responses that are added and not yet closed hold at most `maxBytes`, because `add` closes the oldest ones
  * until they do. A response counts from `add` until it closes, for whatever reason.
@@ -15,7 +15,7 @@ export class UnreadResponses {
     this.#maxBytes = maxBytes
   }
 
-  /** `closeConnection` closes the connection of `response`. */
+  /** Counts `bytes` for `response`. `closeConnection` must close the connection of `response`. */
   add(response: ServerResponse, bytes: number, closeConnection: () => void): void {
     const release = () => {
       if (this.#open.delete(response)) this.#bytes -= bytes

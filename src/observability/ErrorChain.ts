@@ -2,7 +2,10 @@ import { Predicate } from "effect"
 
 const causeOf = (error: object): unknown => "cause" in error ? error.cause : undefined
 
-/** Describes an error and its causes in one line. An error that `describe` knows ends the chain with its text. */
+/**
+ * Describes an error and its causes in one line. If `describe` returns a text for an error, the line ends with this
+ * text.
+ */
 export const describeChain = (
   failure: unknown,
   describe: (error: object) => string | undefined = () => undefined

@@ -2,13 +2,13 @@ import { Context, type Logger } from "effect"
 
 /**
  * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
- * calls `write` directly, because Effect's logger takes a third of the CPU time of a list (docs/performance.md).
+ * calls `write` directly: without a socket, Effect's logger takes a third of the CPU of a list (docs/performance.md).
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
 >("petstore/observability/JsonLines", { defaultValue: () => undefined })
 
-/** The setting `ACCESS_LOG`. */
+/** Whether to write the access log: the setting `ACCESS_LOG`. */
 export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
   defaultValue: () => true
 })

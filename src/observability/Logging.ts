@@ -13,14 +13,14 @@ const dropped = counter(
 )
 
 /**
- * Continues without logs if the reader of standard error is gone, or its disk is full. `write` reports each fault as an
- * event and never throws. Without this listener, the process would end.
+ * If the reader of standard error is gone, or its disk is full, the process continues without logs. `stderr.write`
+ * reports such an error as an event. Without this listener, the event would end the process.
  */
 const ignoreError = (): void => {}
 
 /**
- * Returns a function that writes a line to standard error. Batches the lines of an event-loop turn, because a write for
- * each line would take a tenth of a request's CPU.
+ * Returns a function that writes a line to standard error. Writes the lines of an event-loop turn together, because a
+ * write for each line would take a tenth of a request's CPU.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])

@@ -19,8 +19,8 @@ const defaults = {
 const maxWaitingBatches = 4
 
 /**
- * Limits the time of each batch, including retries, and the number of batches in flight per signal. Drops further
- * batches. Effect's exporter has no timeout, so batches would pile up for a collector that never responds.
+ * Limits the time of each batch, including retries, and the number of batches in flight for each signal. Drops batches
+ * beyond that number. Effect's exporter has no timeout, so batches would pile up for a collector that never responds.
  */
 const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
   Layer.effect(
@@ -37,8 +37,8 @@ const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
         HttpClient.retryTransient({ schedule: Schedule.spaced("1 second"), times: 3 }),
         HttpClient.transform((response, request) =>
           Effect.timeout(response, timeoutMs).pipe(
-            // Fail with a defect, because Effect's exporter would retry an error beyond `timeoutMs`. A defect pauses
-            // the exporter for a minute.
+            // Fail with a defect: Effect's exporter would retry an error, even after `timeoutMs`. After a defect, it
+            // pauses for a minute.
             Effect.orDie,
             slots.withPermitsIfAvailable(1),
             Effect.map(Option.getOrElse(() => HttpClientResponse.fromWeb(request, new Response())))
@@ -54,7 +54,10 @@ const exporters = Layer.mergeAll(
   Layer.provide(OtlpTracer.layerFromConfig(), boundedClient("TRACES"))
 )
 
-/** Bounds the size of a batch, because a client can send a path or a `User-Agent` of 16 KiB. */
+/**
+ * The maximum number of characters of an attribute. It bounds the size of a batch, because a client can send a path or
+ * a `User-Agent` of 16 KiB.
+ */
 const maxAttributeLength = 3_000
 
 export const restrict = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
@@ -88,7 +91,10 @@ const withDefaults = Layer.unwrap(Effect.gen(function*() {
   return ConfigProvider.layerAdd(ConfigProvider.fromUnknown({ ...defaults, OTEL_RESOURCE_ATTRIBUTES: attributes }))
 }))
 
-/** Our metrics name their unit in an attribute. Effect copies it to the metric's unit, and leaves it in each point. */
+/**
+ * Removes the attribute `unit` from the points of metrics. Effect reads the unit of a metric from it, but also exports
+ * it with each point.
+ */
 const removeUnits = ({ resourceMetrics }: OtlpMetrics.MetricsData): void => {
   const metrics = resourceMetrics.flatMap(({ scopeMetrics }) => scopeMetrics.flatMap((scope) => scope.metrics))
   for (const { gauge, histogram, sum } of metrics) {

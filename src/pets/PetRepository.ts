@@ -18,7 +18,8 @@ export const pets: Table<NewPet, "status", IdempotencyKeyReused, ServiceUnavaila
   // This many pets with names of typical length use about 80 MB of memory.
   maxCached: 2 ** 19,
   isCached: ({ name }) => name.length <= 100,
-  // The first resource: stored hashes are of this text, without the name of the table.
+  // Pets were the first resource. The stored hashes of their idempotency keys are of this text, without the table's
+  // name.
   canonicalText: ({ categoryId, name, status, ...others }) =>
     JSON.stringify([name, categoryId, status, ...Object.entries(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
 }
@@ -28,6 +29,6 @@ export class PetRepository extends Context.Service<
   PetRepository,
   Collection<NewPet, "status", IdempotencyKeyReused, ServiceUnavailable>
 >()("petstore/PetRepository") {
-  /** For tests. */
+  /** Keeps the pets in memory, for tests. */
   static readonly layerMemory = layerMemory(PetRepository, pets)
 }

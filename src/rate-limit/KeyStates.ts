@@ -1,17 +1,17 @@
 /**
- * The states of API keys in memory, of which a database has copies. A state that was saved and not used for a while
- * leaves memory, and is loaded again when the key is used.
+ * The rate-limit states of API keys in memory, of which a database has copies. A saved state that was not used for a
+ * while leaves memory, and is loaded again when its key is used.
  *
  * Laws, in any order of charges, slow loads, failed and late saves, pauses of the process and steps of its clock:
- * 1. A decision uses a state that is in memory. A key without a stored state has the state `noCounts`, so no decision
- *    mistakes a state that is not loaded for one that does not exist.
- * 2. A loaded state enters memory only if the key is absent, and if its statement began less than `minGeneration` ago.
- *    So it never replaces a newer one.
+ * 1. A decision uses a state that is in memory. A key without a stored state gets the state `noCounts` when it is
+ *    loaded, so no decision mistakes a state that is not loaded for one that does not exist.
+ * 2. A loaded state enters memory only if the key has none there, and if the statement that read it began less than
+ *    `minGeneration` ago. So it never replaces a newer state.
  * 3. A state leaves memory only after its last change was saved, and at least `minGeneration` after its last load, use
- *    or save. So a statement that can still enter by law 2 has read the last change.
+ *    or save. So a statement whose result can still enter by law 2 has read that change.
  * 4. Only the monotonic clock evicts: steps of the wall clock lose nothing.
- * 5. At most about `maxStates` saved states and `maxUnsaved` unsaved ones are in memory. While so many cannot be saved,
- *    changes of other keys fail, so that no limit is exceeded.
+ * 5. About `maxStates` saved states and `maxUnsaved` unsaved ones are in memory at most. While `maxUnsaved` states
+ *    cannot be saved, changes of other keys fail, so that no limit is exceeded.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
 import * as Batcher from "../database/Batcher.ts"
@@ -19,12 +19,17 @@ import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
 
-/** A load takes less than `minGeneration`, so its result can always enter, unless the process was paused. */
+/**
+ * Shorter than `minGeneration`, so that the result of a load can always enter memory (law 2), unless the process was
+ * paused.
+ */
 const loadTimeout = Duration.millis(1_750)
 const minGeneration = Duration.seconds(2)
 const maxGeneration = Duration.minutes(1)
 const maxKeysPerLoad = 1_000
-/** After pauses, a call loads this often at most. */
+/**
+ * The maximum number of loads for a call. A load is repeated if its result could not enter memory because of a pause.
+ */
 const maxLoads = 3
 
 const [minGenerationNanos, maxGenerationNanos] = [
@@ -36,7 +41,10 @@ const cannotSave: Unavailable = {
   message: "The database cannot save the request counts of more API keys. Retry later."
 }
 
-/** `saveNumber` ascends. A save must not replace a stored state that has a higher number. */
+/**
+ * Reads and writes the stored states. `saveNumber` ascends from save to save. A save must not replace a stored state
+ * that has a higher number.
+ */
 interface Store {
   /** The table, for logs and metrics. */
   readonly table: string
@@ -58,7 +66,7 @@ export const make = Effect.fnUntraced(function*(
   const clock = yield* Clock.Clock
   const now = () => clock.monotonicTimeNanosUnsafe()
   const unsaved = new Map<string, Policy.State>()
-  /** Two generations of saved states. A state in `old` that is used returns to `young`. */
+  /** Two generations of saved states. When a state in `old` is used, it returns to `young`. */
   let young = new Map<string, Policy.State>()
   let old = new Map<string, Policy.State>()
   let generationStart = now()
@@ -91,10 +99,12 @@ export const make = Effect.fnUntraced(function*(
   })
   yield* Effect.forkScoped(Effect.forever(endGenerations))
 
-  // The write-behind buffer repeats failed writes. Its values of a running flush are not visible, hence `unsaved`.
+  // Writes changes in the background, and repeats failed writes. The buffer cannot look up the values of a running
+  // flush, so `unsaved` has them too.
   const changes = yield* WriteBehind.make<string, Policy.State>({
     table: store.table,
-    // If a flush takes at most 500 ms, a crash loses at most one second of counts: this interval plus a flush.
+    // If a flush takes at most 500 ms, a crash loses at most one second of counts: this interval, and the time of the
+    // flush.
     interval: "500 millis",
     write: (states) =>
       Effect.map(store.save(states, ++saves), () => {
@@ -106,7 +116,10 @@ export const make = Effect.fnUntraced(function*(
       })
   })
 
-  /** Adds a state that a statement has read, `undefined` for none. The statement began at a monotonic time. */
+  /**
+   * Adds a state that a statement has read, or `undefined` if there is none. The statement began at `startedAt`, in
+   * monotonic nanoseconds.
+   */
   const addLoaded = (key: string, state: Policy.State | undefined, startedAt: bigint): void => {
     if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? Policy.noCounts)
   }
@@ -135,10 +148,10 @@ export const make = Effect.fnUntraced(function*(
 
   return {
     find,
-    /** Loads the state of a key that is not in memory. */
+    /** Returns the state of a key. Loads it if it is not in memory. */
     load: (key: string) => loadWhileAbsent(key, maxLoads),
     addLoaded,
-    /** Why the state of a key must not change now. */
+    /** Returns the failure of a change of this key if too many states are unsaved. Otherwise returns `undefined`. */
     whyUnchangeable: (key: string): Unavailable | undefined =>
       unsaved.size >= maxUnsaved && !unsaved.has(key) ? cannotSave : undefined,
     change(key: string, state: Policy.State): void {
@@ -153,17 +166,23 @@ interface CallerStates {
   find(caller: Caller): Policy.State | undefined
   load(caller: Caller): Effect.Effect<unknown, Unavailable>
   set(caller: Caller, state: Policy.State, before: Policy.State): void
-  /** Fails if the state of this caller must not change now. */
+  /** Returns a failure if the state of this caller must not change now. */
   readonly checkChange?: (caller: Caller) => Unavailable | undefined
 }
 
-/** Decides on states that may have to be loaded first. No call uses `Effect.gen`: each request passes `charge`. */
+/**
+ * Makes a limiter whose states may have to be loaded first. Its methods avoid `Effect.gen`, because each request calls
+ * `charge`.
+ */
 export const makeLimiter = (
   { checkChange = () => undefined, find, load, set }: CallerStates,
   clock: Clock.Clock
 ): RateLimiter["Service"] => {
   const now = () => clock.currentTimeMillisUnsafe()
-  /** Applies `use` to the caller's state, without a step between the load and the use. */
+  /**
+   * Applies `use` to the caller's state, which it loads if necessary. No other fiber runs between `find` and `use`, so
+   * the state is the current one.
+   */
   const withState = <A>(
     caller: Caller,
     use: (state: Policy.State) => Effect.Effect<A, Unavailable>

@@ -1,10 +1,10 @@
 /** The headers (SPEC §8 and the IETF's `RateLimit` fields) and the texts that show a caller its limits. */
 import type { Decision, Window } from "./Policy.ts"
 
-/** Whose limits the headers show: the API key's, or the client address's. */
+/** Whose limits the headers show: those of the API key or of the client's address. */
 export type LimitScope = "key" | "address"
 
-/** The window, or the ban, that rejects a request. */
+/** The reason for a rejection: a window or a ban. */
 export type RejectingWindow = "minute" | "day" | "ban"
 
 export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {

@@ -2,25 +2,25 @@
  * The rate-limit policy (SPEC §8) as pure functions. All times are in epoch milliseconds.
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
- * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
- * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff; an operator
- * who lifts a ban does not.
+ * windows count allowed requests, and neither counts rejected ones. A key with too many rejections within a minute is
+ * banned for a minute. Each further ban lasts twice as long as the one before it, up to an hour. After an hour without
+ * a ban, the next one lasts a minute again. An operator who lifts a ban does not shorten the next one.
  */
 import { Schema } from "effect"
 
-/** Requests that a caller may send. */
+/** How many requests a caller may send. */
 export interface Limits {
   readonly perMinute: number
   readonly perDay: number
 }
 
-/** The state of a limit. `resetAt` is in epoch milliseconds. */
+/** A window of a caller, and what is left of its limit. `resetAt` is in epoch milliseconds. */
 export interface Window {
   /** The name of the window. */
   readonly name: "minute" | "day"
   /** Requests per window. */
   readonly limit: number
-  /** The length of the window. */
+  /** The length of the window, in seconds. */
   readonly seconds: number
   /** The requests that remain in the window. */
   readonly remaining: number
@@ -36,9 +36,9 @@ export interface Decision {
   readonly bannedUntil: number | undefined
   /** Whether this request began the ban. */
   readonly banBegan: boolean
-  /** When the request was counted. */
+  /** When the decision was made. */
   readonly decidedAt: number
-  /** The limits after this request. */
+  /** The windows after this request. */
   readonly windows: readonly [minute: Window, day: Window]
 }
 
@@ -47,7 +47,10 @@ type Count = typeof Count.Type
 const Ban = Schema.Struct({ seconds: Schema.Int, until: Schema.Int })
 type Ban = typeof Ban.Type
 
-/** Expired counts in a state are ignored. The last ban stays, because the length of the next ban depends on it. */
+/**
+ * The counts and the last ban of a caller. Expired counts are ignored. The last ban stays, because the length of the
+ * next ban depends on it.
+ */
 export const State = Schema.Struct({
   minute: Schema.optional(Count),
   day: Schema.optional(Count),
@@ -62,7 +65,10 @@ export const noCounts: State = {}
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that obeys `Retry-After` and sends one request at a time gets at most two rejections a minute: no ban. */
+  /**
+   * A client that obeys `Retry-After` and sends one request at a time gets at most two rejections a minute, so it is
+   * never banned.
+   */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,
@@ -94,7 +100,10 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** Ends the ban and clears the rejections that count towards the next one. The backoff stays. */
+/**
+ * Ends the ban and clears the rejections that count towards the next ban. Keeps the length of the last ban, so that a
+ * ban within the next hour lasts twice as long.
+ */
 export const unban = ({ ban, day, minute }: State, now: number): State => ({
   minute,
   day,

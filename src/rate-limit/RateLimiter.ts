@@ -7,7 +7,10 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where counts are: in this process, in Redis, or in this process while Redis fails. */
+/**
+ * Where requests are counted: in this process (`own`), in Redis (`shared`), or in this process while Redis fails
+ * (`fallback`).
+ */
 export type Counting = "own" | "shared" | "fallback"
 
 /** The failure of a call for a key whose state cannot be loaded or saved at the moment. */
@@ -17,13 +20,16 @@ export interface Unavailable {
 
 /** Counts requests, and decides whether they are within the limits. Calls for addresses never fail. */
 export class RateLimiter extends Context.Service<RateLimiter, {
-  /** Counts one request, if it is allowed. Fails if the state of a key cannot be loaded. */
+  /**
+   * Decides on one request, and counts it. Fails if the state of a key cannot be loaded, or if too many states cannot
+   * be saved.
+   */
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Returns what `charge` would decide, without counting. */
   peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
-  /** During a Redis outage, lifts the ban in this process only. */
+  /** Lifts the ban of a caller: for all processes while they count in Redis, otherwise for this process only. */
   unban(caller: Caller): Effect.Effect<void, Unavailable>
-  /** Where the counts are. */
+  /** Where requests are counted now. */
   readonly counting: Effect.Effect<Counting>
 }>()("rate-limit/RateLimiter") {
   /** Counts in the memory of this process. */
@@ -54,8 +60,8 @@ const maxCheckedPerTurn = 10_000
 
 /**
  * The rate-limit states of callers, in memory. Addresses, and keys beyond `maxKeys`, are in an LRU cache, because one
- * client can use any number of addresses. States without further effect are deleted once a minute, while there are any,
- * so that idle tests with `TestClock` have nothing to wake.
+ * client can use any number of addresses. Once a minute, states without further effect are deleted. Without states, no
+ * timer runs, so a test with `TestClock` has nothing to wake.
  */
 export const makeStates = Effect.fnUntraced(function*<State extends Policy.State>(
   { maxKeys, none }: { readonly maxKeys: number; readonly none: State }

@@ -1,11 +1,12 @@
 /**
- * Sends commands to Redis with a timeout, behind one circuit breaker per master.
+ * Sends commands to Redis with a timeout, behind one circuit breaker for each master. Laws:
  *
- * - Each command ends exactly once, by `onReply` or `onFailure`, within the timeout. A later reply changes nothing.
+ * - Each command ends once, within the timeout (pauses of the process do not count): by `onReply`, or by `onFailure`,
+ *   which is also called if `onReply` throws. A later reply changes nothing.
  * - A timeout, a lost connection or a server error opens the breaker of that master, and fails its commands in flight
  *   in the same turn. An error in one command does not open it.
  * - While a breaker is open, its master gets one probe at a time and no command. A reply in time closes it.
- * - What a callback or the client throws fails that command alone, and is logged.
+ * - If a callback or the client throws, only that command fails, and the error is logged.
  * - When the scope closes, commands in flight fail. From then on, nothing is sent.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
@@ -17,7 +18,10 @@ import type { Command, Reply } from "./RedisScript.ts"
 /** Timeouts are measured in timer ticks, so that a pause of this process does not time out the commands in flight. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Probes wait longer than `socketTimeout` (`RedisClient.ts`), so a dead connection is closed before the next probe. */
+/**
+ * A probe waits this much longer than a command, and so longer than `socketTimeout` (`RedisClient.ts`): a dead
+ * connection is then closed before the next probe.
+ */
 const extraProbeTimeout = Duration.seconds(5)
 
 const makeMetrics = (prefix: string) => ({
@@ -158,7 +162,7 @@ export const make = Effect.fnUntraced(function*({ logDown, metricPrefix, timeout
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
-  /** Rejects if the client throws. */
+  /** An async function, so that an exception of the client becomes a rejection. */
   const run = async (caller: Caller, command: Command): Promise<Reply> => client.run(caller, command)
 
   return {

@@ -9,7 +9,7 @@ import { type Command, type Reply, runCommand } from "./RedisScript.ts"
 type Address = Readonly<{ host: string; port: number }>
 type Credentials = Readonly<{ username?: string; password?: Redacted.Redacted }>
 
-/** A server, the sentinels of `masterName`, or nodes of a cluster. */
+/** The addresses and credentials of a server, of the sentinels of `masterName`, or of nodes of a cluster. */
 interface Servers {
   readonly kind: "server" | "sentinel" | "cluster"
   readonly addresses: readonly [Address, ...Array<Address>]
@@ -75,7 +75,8 @@ const optionsOf = ({ tls }: Servers, { password, username }: Credentials, timeou
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // The library pings again only after a reply, so a half-open socket becomes idle, and `socketTimeout` closes it.
+  // The library sends the next ping only after a reply. So a half-open socket becomes idle, and `socketTimeout` closes
+  // it.
   pingInterval: 500,
   socket: {
     ...tls,
@@ -110,7 +111,8 @@ const open = (url: Servers, timeoutMs: number) => {
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
     // Refresh the topology here, because the library's own refresh misses a master that was down at startup.
-    // It is undocumented, so an `async` function: its throw must not end the process from the client's timer.
+    // `rediscover` is undocumented. If it throws, the `async` function turns the error into a rejection, which does not
+    // end the process.
     const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
       client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
     client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))

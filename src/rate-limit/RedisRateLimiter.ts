@@ -1,12 +1,12 @@
 /**
  * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
- * the last counts that Redis returned. These local counts are never merged into Redis.
+ * the last counts that Redis returned. These local counts are never merged into Redis. Laws:
  *
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
- * - Each charge is in one command at most, also if its caller was interrupted. Redis never gets a charge twice.
+ * - Each charge is in one command at most, also if its caller was interrupted. So Redis never counts a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
- * - Counts in memory go on from the reply to the newest command, also if the reply to an older one comes later.
- * - A call whose decision cannot be used, or a batch that cannot be decided, takes nothing from other calls.
+ * - Counts in memory continue from the reply to the newest command, also if the reply to an older one comes later.
+ * - If deciding a batch or resuming a call throws, other batches and calls still get their decisions.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
 import * as Policy from "./Policy.ts"
@@ -14,7 +14,10 @@ import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 
-/** The states for an outage. Evicting one allows its key at most one more limit per window in this process, then. */
+/**
+ * The maximum number of keys whose states are in memory for an outage. If the state of a key is evicted, the key starts
+ * with new windows in this process at the next outage.
+ */
 const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
@@ -26,14 +29,14 @@ interface Call {
 }
 
 /**
- * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep their order
- * and must not be interrupted: Redis may already have counted the requests.
+ * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
+ * its calls and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly caller: Caller
   readonly limits: Policy.Limits
   readonly calls: Array<Call>
-  /** Ascends from command to command. */
+  /** The number of the batch's command. It ascends from command to command. */
   readonly number: number
 }
 
@@ -57,7 +60,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const requests = yield* RedisCircuitBreaker.make(options)
 
   let lastNumber = 0
-  /** Keeps a state from the reply to a command, unless memory has one from a newer command. */
+  /** Keeps the state that a reply contains, unless memory has one from the reply to a newer command. */
   const keepReply = (caller: Caller, number: number, state: Policy.State): void => {
     if (number >= callers.get(caller).number) callers.set(caller, { ...state, number })
   }

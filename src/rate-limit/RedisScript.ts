@@ -1,6 +1,6 @@
 /**
- * The policy of `Policy.ts` as an atomic Lua script for Redis 7 and Valkey. The script uses Redis's clock. Each caller
- * has one Redis key, whose value is the caller's state as eight numbers.
+ * The policy of `Policy.ts` as an atomic Lua script for Redis 7 and Valkey. The script uses the clock of Redis. Each
+ * caller has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
 import { bans, dayWindow, type Limits, minuteWindow, type State } from "./Policy.ts"
@@ -27,7 +27,10 @@ const readReply = (reply: unknown): Reply => {
   return { now: at(0), state }
 }
 
-/** Redis deletes a state a day late, in case its clock is by mistake set forward by up to a day and then back. */
+/**
+ * The script lets a state expire a day after its end, in case the clock of Redis is by mistake set forward by up to a
+ * day and then back.
+ */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

@@ -1,4 +1,7 @@
-/** Decides in memory, and saves the states of keys to the table `key_limits`, one row for each key and process. */
+/**
+ * A rate limiter that decides in memory, and saves the states of keys to the table `key_limits`, which has a row for
+ * each key and process.
+ */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { OutageErrors } from "../database/Deadline.ts"
@@ -26,7 +29,8 @@ interface Options {
 
 const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   const sql = yield* SqlClient.SqlClient
-  // A start is a new process, which continues the last saved state of another one.
+  // Each start gets a new number. So a process has no rows of its own at first, and continues each key's state as any
+  // process saved it last.
   const process = sql`${String(yield* Random.nextInt)}::text::bigint`
   const ownElseLastSaved = sql`process = ${process} DESC, saved_at DESC`
 
@@ -44,7 +48,8 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
         Outage.failWith(errors)
       )
     },
-    // A process writes only its own rows, and `seq` ascends. So a statement that commits late restores no older state.
+    // A process writes only its own rows, and `seq` ascends with each save. So a statement that commits late cannot
+    // overwrite a newer state.
     save: (states, seq) => {
       const rows = Array.from(states, ([caller, state]) => ({
         key_id: caller.slice(prefix.length),
@@ -62,7 +67,7 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
     }
   })
   yield* Expiry.deleteExpired({ table: "key_limits", key: ["key_id", "process"], column: "ends_at" })
-  // Processes before schema version 5 write to this table.
+  // Versions of the service before schema version 5 write to this table.
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
   const addresses = yield* makeStates({ maxKeys: 0, none: Policy.noCounts })
@@ -83,10 +88,10 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
     add: (rows, startedAt) => {
       for (const { id, state } of rows) {
         const caller = callerOf(id)
-        // A key in use keeps its state: do not decode another copy of it.
+        // A key in use keeps the state in memory, so do not decode another copy of it.
         if (keyStates.find(caller) !== undefined) continue
         const decoded = state === null ? Result.succeed(undefined) : decodeState(state)
-        // An invalid state fails the charge that loads it.
+        // Ignore an invalid state: it fails the charge that loads it.
         if (Result.isSuccess(decoded)) keyStates.addLoaded(caller, decoded.success, startedAt)
       }
     }

@@ -11,18 +11,15 @@ import { layerMemory, type MakeStore } from "../collection/Collection.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/**
- * A request that a client sent. `headers` are its headers without `authorization`, `path` includes the query, and
- * `status` is that of the response, or `undefined` if there was none.
- */
+/** A request that a client sent. */
 export interface SentRequest {
-  /** Such as `GET`. */
+  /** The method, such as `GET`. */
   readonly method: string
   /** The path with the query, such as `/v1/pets?limit=5`. */
   readonly path: string
-  /** Without `authorization`. Names are in lower case. */
+  /** The headers without `authorization`. Their names are in lower case. */
   readonly headers: Readonly<Record<string, string>>
-  /** The text of the body, or an empty text. */
+  /** The text of the body, or an empty string. */
   readonly body: string
   /** The status of the response, or `undefined` if there was none. */
   readonly status: number | undefined
@@ -38,9 +35,12 @@ export class TestService extends Context.Service<TestService, {
   readonly banKey: Effect.Effect<void>
   /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Makes the stores fail. Requests that reach a store get 503 `service_unavailable` until `recover` runs. */
+  /** Until `recover` runs, calls of the stores of pets and other resources fail: they get 503 `service_unavailable`. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call twice for two requests. */
+  /**
+   * Makes the next request fail with `error`, or with a transport error if `error` has no status, such as
+   * `Unreachable`. Each call affects one more request.
+   */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Until `recover` runs, delays requests by `delay`. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
@@ -48,7 +48,7 @@ export class TestService extends Context.Service<TestService, {
   loseResponses(count: number): Effect.Effect<void>
   /** Ends the injected faults. Used-up limits, bans and the revocation of the API key remain. */
   readonly recover: Effect.Effect<void>
-  /** Oldest first. */
+  /** The requests that clients have sent, oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 
@@ -58,7 +58,7 @@ const makeFaults = Effect.all({
   isUnavailable: Ref.make(false),
   delay: Ref.make(Duration.zero),
   outcomes: Queue.unbounded<Outcome>(),
-  /** By number. Mutable, because copies of a long record take quadratic time. */
+  /** The requests by number. Mutable: copying a growing map for each request would take quadratic time. */
   sent: Effect.sync(() => new Map<number, SentRequest>())
 })
 
@@ -69,7 +69,7 @@ export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFa
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** Makes stores that fail while the service is unavailable. Takes each from `given`, or else makes it in memory. */
+/** Makes stores that fail after `becomeUnavailable`. Each wraps the store in `given`, or else a store in memory. */
 export const faultyStores = (given: Context.Context<never>): MakeStore<never, Faults> => (service, table) =>
   Layer.effect(
     service,

@@ -178,8 +178,10 @@ const play = (port: number, played: Script) => {
     if (halfCloses || !state.isOpen) socket.end()
     state.hasSent = true
     const hasEarly = () => responsesOf(received).length >= expected(played).early
-    while (resets && state.isOpen && !hasEarly()) await Promise.race([setTimeout(5), closed])
-    if (resets) socket.resetAndDestroy()
+    if (resets) {
+      while (state.isOpen && !hasEarly()) await Promise.race([setTimeout(5), closed])
+      socket.resetAndDestroy()
+    }
     const timer = !drips || halfCloses ? undefined : setInterval(() => socket.write(drip), 40)
     await closed
     clearInterval(timer)
@@ -428,10 +430,11 @@ it.live("A connection runs no request behind its last response", () =>
     assert.deepStrictEqual(urls, ["/0"])
   }).pipe(inScope))
 
-it.live.each([["connection", ""], ["request", requestBytes(0, "responds", [], "")], [
-  "clientError",
-  "garbage\r\n\r\n"
-]])(
+it.live.each<readonly [event: string, bytes: string]>([
+  ["connection", ""],
+  ["request", requestBytes(0, "responds", [], "")],
+  ["clientError", "garbage\r\n\r\n"]
+])(
   "A throw in a listener of %s ends its own connection, and no other",
   ([event, bytes]) =>
     Effect.gen(function*() {

@@ -1,4 +1,7 @@
-/** The statements by part: a part that is removed, or taken to another service, takes its own along. */
+/**
+ * The statements of each part of the service, so that a part can be removed, or copied to another service, with its
+ * tables.
+ */
 const pets = [
   // GENERATED ALWAYS rejects an operator's INSERT that sets an id, because the sequence would assign the same id later.
   `CREATE TABLE pets (
@@ -10,7 +13,7 @@ const pets = [
   `CREATE INDEX pets_status_id ON pets (status, id)`
 ]
 
-/** Of `collection/`, for all collections. */
+/** For the idempotency keys of all collections (`collection/Inserts.ts`). */
 const idempotency = [
   `CREATE TABLE idempotency_keys (
     owner text NOT NULL,

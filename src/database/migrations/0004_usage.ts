@@ -1,10 +1,10 @@
 /**
- * Usage that processes write without waiting for each other. The table `key_usage` stays: processes of the previous
- * version write it during the upgrade, and its rows are read until they expire.
+ * Tables for usage counts, which processes write without waiting for each other. The table `key_usage` stays: processes
+ * of the previous version write it during the upgrade, and its rows are read until they expire.
  */
 export default [
-  // A row has the counts of one process in one minute, of keys whose ids have the same end. It is written once.
-  // `process` and `number` identify the write, so that its retry has no effect.
+  // A row has the counts of one process in one minute, for keys whose ids end with the same characters (`part`). Its
+  // counts are written once. `process` and `number` identify the write, so that its retry has no effect.
   `CREATE TABLE key_usage_minutes (
     part text NOT NULL,
     starts_at timestamptz NOT NULL,
@@ -19,8 +19,8 @@ export default [
   )`,
   `CREATE INDEX key_usage_minutes_starts_at ON key_usage_minutes (starts_at)`,
   `CREATE INDEX key_usage_minutes_rest ON key_usage_minutes (part) WHERE NOT is_added_up`,
-  // The rows of all processes, added up by hour and day (`seconds`). The key begins with the time, so that new rows
-  // append to the index, and has an index for each ranking.
+  // The sums of those counts of all processes, by hour and by day (`seconds` is the length). The primary key begins
+  // with the time, so that new rows append to its index. Each ranking has an index of its own.
   `CREATE TABLE key_usage_totals (
     seconds integer NOT NULL,
     starts_at timestamptz NOT NULL,

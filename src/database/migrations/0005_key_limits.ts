@@ -1,7 +1,7 @@
 /**
- * Each process saves the states of keys to rows of its own. `rate_limits` stays for processes of the previous version.
- * This migration copies its live states once, as rows of process 0, which new
- * processes load until they have rows of their own.
+ * Each process saves the rate-limit states of keys to rows of its own. `rate_limits` stays for processes of the
+ * previous version. This migration copies its current states once, as rows of process 0. A new process loads them for
+ * keys without rows of its own.
  */
 export default [
   // `fillfactor` leaves space in pages, so that updates need not change indexes (HOT).

@@ -1,2 +1,5 @@
-/** The last four characters of a former secret. `NULL` for the current one, whose hint is in `api_keys`. */
+/**
+ * Adds the last four characters of a former secret. They are `NULL` for the current secret, whose hint is in
+ * `api_keys`.
+ */
 export default [`ALTER TABLE api_key_secrets ADD COLUMN hint text`]
