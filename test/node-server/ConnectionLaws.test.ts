@@ -120,8 +120,12 @@ const isContinued = ({ body, handler }: { readonly body: number; readonly handle
 const failsInBody = ({ tail, tailHandler }: Script) =>
   tails[tail]?.fields !== undefined && tailHandler.startsWith("reads")
 
-const requestBytes = (id: number, handler: Handler | "closes", fields: ReadonlyArray<string>, body: string) =>
-  message(`${fields.length === 0 ? "GET" : "POST"} /${id} HTTP/1.1`, ["Host: x", `X: ${handler}`, ...fields], body)
+const requestBytes = (
+  id: number,
+  handler: Handler | "closes" | "writes much",
+  fields: ReadonlyArray<string>,
+  body: string
+) => message(`${fields.length === 0 ? "GET" : "POST"} /${id} HTTP/1.1`, ["Host: x", `X: ${handler}`, ...fields], body)
 
 /** Each final response, as its status and the id of its request. */
 const responsesOf = (received: string) =>
@@ -235,10 +239,12 @@ const handle = Effect.gen(function*() {
   const handler = request.headers.x
   const id = url.slice(1)
   if (handler === "hangs") return yield* Effect.never
-  if (handler === "awaits the clock") yield* Effect.promise(() => clock.promise)
+  if (handler === "awaits the clock" || handler === "writes much") yield* Effect.promise(() => clock.promise)
   else if (handler?.includes("late") === true || handler === "ignores the body") {
     yield* Effect.promise(() => setTimeout(lateMs))
   }
+  // More than the buffers of both sockets hold.
+  if (handler === "writes much") return HttpServerResponse.text("x".repeat(16_000_000))
   if (handler === "closes") return HttpServerResponse.text(id, { headers: close })
   if (handler === "throws late") return HttpServerResponse.raw(42)
   if (handler === "responds" || handler === "ignores the body" || handler === "awaits the clock") {
@@ -488,4 +494,23 @@ it.live("A connection ends only once the time of its request, or of idling and t
     assert.isTrue(yield* pass(400), "within a head")
     yield* pass(600)
     assert.isTrue(yield* Effect.promise(() => waitFor(() => socket.readableEnded)))
+  }).pipe(inScope))
+
+it.live("A client has its whole time to read a response, whatever time its handler took", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    const sockets: Array<Socket> = []
+    server.on("connection", (socket) => sockets.push(socket))
+    yield* useClock
+    clock = Promise.withResolvers()
+    yield* connectWith(port, requestBytes(0, "writes much", [], ""))
+    yield* Effect.promise(settle)
+    vi.advanceTimersByTime(2_500)
+    clock.resolve()
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets.some(({ writableLength }) => writableLength > 0))))
+    vi.advanceTimersByTime(2_500)
+    yield* Effect.promise(settle)
+    assert.isFalse(sockets.some(({ destroyed }) => destroyed))
+    vi.advanceTimersByTime(1_000)
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets.every(({ destroyed }) => destroyed))))
   }).pipe(inScope))
