@@ -1,12 +1,37 @@
 import { defineConfig } from "vitest/config"
+import { BaseSequencer, type TestSpecification } from "vitest/node"
 
 const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
 /** Long suites that measure no time, or with seconds of tolerance, so that other suites may take their CPU. */
 const untimed = [
   "test/{conformance,docs,http,node-server,package}/*.long.test.ts",
-  "test/database/PowerLossEmbedded.long.test.ts",
-  "test/processes/{bench,cli,console,deployment}.test.ts"
+  "test/database/{PowerLossEmbedded,Tls}.long.test.ts",
+  "test/rate-limit/RedisTls.long.test.ts",
+  "test/processes/{bench,categories,cli,console,deployment,disk,import}.test.ts"
 ]
+/** The slowest files, of which none should begin last. The first one needs no database, so only one worker makes one. */
+const slowest = [
+  "simulation/Simulation",
+  "pets/PetRepository",
+  "database/PoolClient",
+  "database/PowerLossEmbedded",
+  "database/DirectoryLock",
+  "observability/Telemetry",
+  "api-keys/KeyUsage",
+  "database/PowerLossEmbedded.long"
+]
+const rankOf = ({ moduleId }: TestSpecification): number => {
+  const index = slowest.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`))
+  return index === -1 ? slowest.length : index
+}
+
+class SlowestFirst extends BaseSequencer {
+  override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
+    const sorted = await super.sort(files)
+    return sorted.toSorted((a, b) => rankOf(a) - rankOf(b))
+  }
+}
+
 // Above what any test needs on a busy machine. No test measures time by it.
 const timeouts = { testTimeout: 360_000, hookTimeout: 360_000 }
 
@@ -17,13 +42,21 @@ export default defineConfig({
     coverage: { include: ["src/**"], reporter: ["text-summary"] },
     // Files share the imported modules of their worker, because imports take 40 % of the quick suites' CPU.
     isolate: false,
+    sequence: { sequencer: SlowestFirst },
     // As Node imports CommonJS.
     deps: { interopDefault: false },
     projects: [
       // `until` fails before the timeout of a test, with the condition that it waits for.
       {
         extends: true,
-        test: { name: "quick", include: ["test/**/*.test.ts"], exclude: long, testTimeout: 20_000, hookTimeout: 60_000 }
+        test: {
+          name: "quick",
+          include: ["test/**/*.test.ts"],
+          exclude: long,
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          maxConcurrency: 8
+        }
       },
       {
         extends: true,

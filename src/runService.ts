@@ -11,11 +11,10 @@ import { redisOptions } from "./config/RedisSettings.ts"
 import { databaseOptions, isEmbedded, savedStatesOptions } from "./config/RoomOptions.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import { closeWithin, maxServiceClose, maxTelemetryClose } from "./config/Shutdown.ts"
-import { MakeCountFailure } from "./database/BackgroundFailures.ts"
+import { BackgroundFailures } from "./database/BackgroundFailures.ts"
 import * as Database from "./database/Database.ts"
-import { type DataDirectoryFailed, type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
+import type { DataDirectoryFailed, DataDirectoryLost, OnDirectoryLost } from "./database/DataDirectory.ts"
 import { Readiness } from "./database/Readiness.ts"
-import * as WriteBehind from "./database/WriteBehind.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import { GracefulShutdown } from "./http/RequestLifecycle.ts"
 import { AdminToken } from "./management/AdminToken.ts"
@@ -28,7 +27,7 @@ import { makeCountFailure } from "./observability/MetricConstructors.ts"
 import * as ProcessMetrics from "./observability/ProcessMetrics.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SavedStates from "./rate-limit/SavedStates.ts"
-import * as StateLookups from "./rate-limit/StateLookups.ts"
+import { StateLookups } from "./rate-limit/StateLookups.ts"
 
 const rateLimiter = Layer.unwrap(Effect.gen(function*() {
   const redisUrl = yield* Config.option(Settings.redisUrl.config)
@@ -39,15 +38,25 @@ const rateLimiter = Layer.unwrap(Effect.gen(function*() {
 
 const apiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
 
-const services = Layer.mergeAll(apiKeys, rateLimiter, Readiness.layer(databaseErrors)).pipe(
-  Layer.provide(StateLookups.layer),
-  Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
-  Layer.provideMerge(Layer.succeed(MakeCountFailure, makeCountFailure)),
-  // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
-  Layer.provideMerge(AdminToken.layer),
-  Layer.provideMerge(NodeCrypto.layerSecureRandom),
-  Layer.provide(NodeFileSystem.layer)
-)
+const exitWithFailure = (): void => void (process.exitCode = 1)
+
+const backgroundFailures = Layer.succeed(BackgroundFailures, {
+  makeCounter: makeCountFailure,
+  onLostValues: exitWithFailure
+})
+
+const makeServices = (onDirectoryLost: OnDirectoryLost) =>
+  Layer.mergeAll(apiKeys, rateLimiter, Readiness.layer(databaseErrors)).pipe(
+    Layer.provide(StateLookups.layer),
+    Layer.provideMerge(
+      Layer.unwrap(Effect.map(databaseOptions, (options) => Database.layer(options, onDirectoryLost)))
+    ),
+    Layer.provideMerge(backgroundFailures),
+    // Load the admin token first: an unusable token file in `DATA_DIR` must prevent migrations.
+    Layer.provideMerge(AdminToken.layer),
+    Layer.provideMerge(NodeCrypto.layerSecureRandom),
+    Layer.provide(NodeFileSystem.layer)
+  )
 
 /**
  * Begins the graceful shutdown when the layer closes. For `DRAIN_SECONDS`, `/readyz` fails and each connection closes
@@ -58,8 +67,6 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   const seconds = yield* Settings.drainSeconds.config
   yield* Effect.addFinalizer(() => Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds))))
 }))
-
-const exitWithFailure = (): void => void (process.exitCode = 1)
 
 const reportHang = Effect.andThen(
   Effect.logError("The service did not stop in time. Counts that are not yet written to the database are lost."),
@@ -78,29 +85,25 @@ const firstKey = Layer.unwrap(Effect.gen(function*() {
 type ApiServerLayer = Layer.Layer<
   HttpServer.HttpServer,
   CannotListen | Config.ConfigError,
-  GracefulShutdown | Layer.Success<typeof services>
+  GracefulShutdown | Layer.Success<ReturnType<typeof makeServices>>
 >
 
-const makeService = (apiServer: ApiServerLayer) =>
+const makeService = (apiServer: ApiServerLayer, onDirectoryLost: OnDirectoryLost) =>
   // Issue the first API key last: it is shown only once, so if the start failed afterwards, the key would be lost.
   Layer.merge(drain, firstKey).pipe(
     Layer.provide(logStart),
     Layer.provide([apiServer, ManagementServer.layer]),
     HeldServices.provide(GracefulShutdown.layer),
-    HeldServices.provide(services),
-    closeWithin(maxServiceClose, reportHang),
-    HeldServices.provide(Layer.succeed(WriteBehind.OnLostValues, exitWithFailure))
+    HeldServices.provide(makeServices(onDirectoryLost)),
+    closeWithin(maxServiceClose, reportHang)
   )
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describeCause(cause)))
 
 const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
   const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
-  const failWithLoss = (error: DataDirectoryFailed | DataDirectoryLost) =>
-    void Deferred.doneUnsafe(lost, Exit.fail(error))
-  const launched = Layer.launch(
-    HeldServices.provide(Layer.succeed(OnDataDirectoryLost, failWithLoss))(makeService(apiServer))
-  )
+  const failWithLoss: OnDirectoryLost = (error) => void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const launched = Layer.launch(makeService(apiServer, failWithLoss))
   // Log inside the race. After the loss of the data directory, `raceFirst` ends only once `launched` has shut down.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })

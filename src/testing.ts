@@ -77,7 +77,7 @@ export const layerAdmin: Layer.Layer<AdminClient, never, Parts> = AdminClient.la
   token: Redacted.make("test")
 }).pipe(
   Layer.provide(layerInProcess(RequestLifecycle.toHttpEffect(AdminHandlers.layer, AdminHandlers.makeHooks([])))),
-  Layer.provide(anyToken)
+  Layer.provide([anyToken, Layer.succeed(AdminHandlers.IsSingleProcess, true)])
 )
 
 type PlanOrLimits =

@@ -80,7 +80,7 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
    * Applies `change` to a key and returns the new key, or `undefined` if no key has this id. If `change` returns
-   * `undefined`, the key stays as it is. Concurrent changes of one key run one after another.
+   * `undefined`, the key stays and is returned as it is. Concurrent changes of one key run one after another.
    */
   change<E>(
     id: string,
@@ -102,8 +102,8 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
    */
   isInTransaction(fiber: Fiber.Fiber<unknown, unknown>): boolean
   /**
-   * Finds the keys of secrets. With `withStates`, the statement also reads the keys' rate-limit states, and passes them
-   * to the rate limiter (`StateLookups.ts`).
+   * Finds the keys of secrets. With `withStates`, a store on PostgreSQL also reads the keys' rate-limit states in the
+   * same statement, and passes them to the rate limiter, if that one saves states (`StateLookups.ts`).
    */
   findByHashes(
     hashes: ReadonlyArray<string>,

@@ -8,6 +8,7 @@ import { keyStateOf, limitsOf } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import { base62, randomLength, withChecksum } from "../api/Secrets.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import type { Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { ApiKeyStore, positionOf } from "./ApiKeyStore.ts"
 import { AuditLog, differences } from "./AuditLog.ts"
@@ -53,7 +54,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Keeps the keys in memory. */
   static readonly layerMemory = ApiKeys.layer.pipe(
     Layer.provideMerge(Layer.mergeAll(KeyVerifier.layer, AuditLog.layerMemory, KeyUsage.layerMemory)),
-    Layer.provide(ApiKeyStore.layerMemory)
+    Layer.provide([ApiKeyStore.layerMemory, BackgroundFailures.layerIgnored])
   )
 }
 

@@ -5,12 +5,17 @@ import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/KeySchemas.ts"
 import { cutPage } from "../api/Paging.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 interface Operator extends Pick<AuditEntry, "operator" | "address"> {
   readonly mayChange: boolean
 }
+/**
+ * The operator of a change. Without one, as for the first key, the audit log names the service. `AdminAuthentication.ts`
+ * sets it for each admin operation.
+ */
 export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/CurrentOperator", {
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
@@ -38,7 +43,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** The log of the changes to API keys, and of bans. */
+/** The log of the changes to API keys, of bans, and of their lifting by operators. */
 export class AuditLog extends Context.Service<AuditLog, {
   /** Appends an entry in the caller's transaction, if there is one. Logs the entry after the commit. */
   append(action: AuditAction, keyId: string, before: Values, after: Values): Effect.Effect<void, ServiceUnavailable>
@@ -46,7 +51,9 @@ export class AuditLog extends Context.Service<AuditLog, {
   appendUnban(keyId: string, bannedUntil: number): Effect.Effect<void, ServiceUnavailable>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of the keys with a ban that began after `since`, or with one that is not stored yet. */
+  /**
+   * Returns the ids of the keys with a ban that began after `since`, or with one that this process has not stored yet.
+   */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of entries, newest first. */
   list(
@@ -54,7 +61,9 @@ export class AuditLog extends Context.Service<AuditLog, {
   ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
 }>()("petstore/AuditLog") {
   /** Keeps the entries in memory. */
-  static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
+  static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
+    Layer.provide(BackgroundFailures.layerIgnored)
+  )
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {

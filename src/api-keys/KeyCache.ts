@@ -1,11 +1,12 @@
 /**
- * Caches API keys by the hash of their secret. Requests may use a cached key for a short time after its lookup began,
- * its lease. A background task refreshes each key that was used since its lookup: it looks the key up again shortly
- * before the lease ends. Keys whose leases end within 200 ms of each other are looked up together from then on.
+ * Caches API keys by the hash of their secret. Requests may use a cached key for a short time after its lookup began:
+ * its lease. A background task refreshes each key that a request used early in its lease: it looks the key up again
+ * shortly before the lease ends. Keys whose leases end within 200 ms of the earliest are looked up together from then
+ * on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
- * 1. A request uses the result of a lookup only if the request began before that lookup, or at most `lease` after it.
- *    So a change takes effect for all requests that begin a second later.
+ * 1. A request uses the result of a lookup only if the request came before that lookup began, or at most `lease` later.
+ *    So a change takes effect for all requests that begin a second after it.
  * 2. A request that begins after `evict` of a key uses only lookups of that key that began after that `evict`.
  * 3. Outside of transactions, `get` ends after `lookupTimeout` at the latest (`Batcher.ts`), and one statement at a
  *    time serves all calls of `get`.
@@ -19,12 +20,12 @@ import { evictOldest } from "../eviction/evictOldest.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /**
- * A request may use a key whose lookup began at most this long before the request. It is shorter than a second, so that
- * a change of a key reaches every process within a second.
+ * A request may use a key whose lookup began at most this long before the request. The lease is shorter than a second,
+ * so that a change of a key reaches every process within a second.
  */
 const lease = Duration.millis(900)
 /**
- * With this timeout, a request waits at most 6 s in total: 1.75 s for the lookup of its key, 1 s for a slot
+ * With this timeout, a whole request waits at most 6 s in total: 1.75 s for the lookup of its key, 1 s for a slot
  * (`ConcurrencyLimit.ts`), 0.25 s for Redis (the default of `REDIS_TIMEOUT_MS`), and 3 s for the operation's SQL
  * statement (`callTimeout`).
  */
@@ -132,8 +133,9 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     if (waitNanos > 0n) yield* Effect.sleep(Duration.nanos(waitNanos))
     const hashes = takeUsed(oldest + groupedForNanos)
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // The rate-limit state of a key in use is in memory already, so a refresh does not read states. Ignore a failed
-      // refresh: if the entry expires, the next request looks the key up and reports any error.
+      // A refresh does not read rate-limit states. When the new lease ends, the last use of the key is less than 1.8 s
+      // ago (two leases), and a state stays in memory for 2 s after its last use (`minGeneration` of `KeyStates.ts`).
+      // Ignore a failed refresh: if the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }

@@ -3,6 +3,7 @@ import { databaseErrors } from "../api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Deadline from "../database/Deadline.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
@@ -29,14 +30,17 @@ export const resolutions = {
 }
 
 export interface UsageStore {
-  /** Writes a batch of this process. Further calls with the same batch change nothing. */
+  /** Writes a batch of this process. A further call with the same batch changes nothing, while its rows are stored. */
   add(batch: Batch): Effect.Effect<void, unknown>
-  /** Adds written counts to the totals that `top` reads. Stops after about 100 ms. Later runs add up the rest. */
+  /**
+   * Adds written counts to the totals that `top` reads. Starts no further statement after 100 ms. Later runs add up the
+   * rest.
+   */
   readonly addUp: Effect.Effect<void>
   read(keyId: string, now: number): Effect.Effect<UsageHistory, ServiceUnavailable>
   /**
-   * Returns the keys with the most requests of the kind `by`, in the hour or day that starts at `since`. Adds the
-   * `pending` counts to the stored totals.
+   * Returns the keys with the most requests of the kind `by`, in the hour or day that starts at `since`. Adds `pending`
+   * to the stored totals. Written counts that no run of `addUp` has reached yet are missing.
    */
   top(
     selection: Readonly<{ by: UsageKind; limit: number; seconds: number; since: DateTime.Utc }>,
@@ -56,7 +60,9 @@ export class KeyUsage extends Context.Service<KeyUsage, {
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }>()("petstore/KeyUsage") {
   /** Keeps the counts in memory. */
-  static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
+  static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
+    Layer.provide(BackgroundFailures.layerIgnored)
+  )
 }
 
 export const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
@@ -68,13 +74,13 @@ export const startOf = (atMs: number, seconds: number): number => atMs - atMs % 
 const maxCounts = 50_000
 
 /**
- * The maximum number of counts in a batch. It limits the time of a write, and how long serializing one blocks the event
- * loop.
+ * The maximum number of counts in a batch. It limits the time of a statement, and how long serializing the batch blocks
+ * the event loop.
  */
 const countsPerBatch = 1_000
 
 /**
- * The maximum delay between the end of a minute and its sealing. Each process has a random delay, so that not all
+ * The maximum of a process's delay between the end of a minute and its sealing. The delay is random, so that not all
  * processes write at once.
  */
 const maxSealDelayMs = 30_000
@@ -85,15 +91,16 @@ const maxRankedPending = 1_000
 /**
  * Counts requests by key and minute. It keeps these laws:
  *
- * 1. A count is open until its minute has ended. It is then sealed, which puts it in one batch, and stored once the
- *    batch is written. If `maxCounts` counts are open, all of them are sealed early.
- * 2. A batch does not change, and its retry has no effect if an earlier attempt was committed. So each count is stored
- *    once, unless it is dropped (law 3).
- * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. The oldest
- *    batches beyond that are dropped.
+ * 1. A count is open until its minute has ended, or longer (law 4). It is then sealed, which puts it in one batch, and
+ *    stored once the batch is written. If `maxCounts` counts are open, or the scope closes, all of them are sealed
+ *    early.
+ * 2. A batch does not change, and its retry has no effect while the rows of an earlier attempt are stored. So each
+ *    count is stored once, unless it is dropped (law 3), or such rows expire before the retry.
+ * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. Beyond
+ *    that, the oldest batches are dropped, until 90 % are left.
  * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So a
  *    process with few keys drops nothing for days.
- * 5. When the scope closes, all counts are sealed and written.
+ * 5. When the scope closes, all counts are sealed, and lost if this last write fails.
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)
@@ -102,7 +109,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     table: "key_usage",
     interval: "2 seconds",
     maxPending: maxCounts / countsPerBatch,
-    // Add up before the flush ends. `top` waits for the flush, and then finds these counts in the totals.
+    // Add up before the flush ends. `top` waits for the flush, and then usually finds these counts in the totals.
     write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), store.addUp)
   })
 
@@ -132,7 +139,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     if (open.size === 0) hasOpen.closeUnsafe()
   })
   yield* Effect.forkScoped(Effect.forever(sealFinished))
-  // Finalizers run in reverse order, so this one seals the current minute before the last flush of `sealed`.
+  // Finalizers run in reverse order, so this one seals the open counts before the last flush of `sealed`.
   yield* Effect.addFinalizer(() => Effect.sync(() => sealBefore(Infinity)))
 
   const pending = (): ReadonlyArray<MinuteCounts> => [

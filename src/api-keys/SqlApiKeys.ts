@@ -70,7 +70,7 @@ const hasPrefix = (sql: SqlClient.SqlClient, prefix: string) =>
   sql`lower(k.name) COLLATE "C" >= lower(${prefix}::text)
     AND lower(k.name) COLLATE "C" < lower(${prefix}::text) || chr(1114111)`
 
-/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows it needs. */
+/** `LIMIT` is a literal instead of a parameter, so that the query planner knows how many rows the page needs. */
 const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now: DateTime.Utc) => {
   const { expiresBefore, ids, limit, plan, search, state, until } = selection
   const order = orderOf(sql, selection)
@@ -176,7 +176,7 @@ const makeStore = Effect.gen(function*() {
 
     findByHashes: Effect.fnUntraced(function*(hashes, withStates = false) {
       const startedAt = clock.monotonicTimeNanosUnsafe()
-      const states = withStates ? lookups?.current : undefined
+      const states = withStates ? lookups.current : undefined
       const state = states?.stateOf(sql`k.id`) ?? sql`NULL`
       const rows = yield* sql<
         & Pick<ApiKey, "enabled" | "id" | "plan">

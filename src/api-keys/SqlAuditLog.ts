@@ -35,7 +35,7 @@ const pageStatement = (
 const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
-  const withinShare = yield* AdminShare.makeWithin
+  const withinShare = yield* AdminShare.AdminShare
   const insert = (entries: ReadonlyArray<object>, condition = sql`true`) =>
     sql`
       INSERT INTO audit_log (at, action, key_id, operator, address, before, after)

@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { KeyTotals } from "../api/Usage.ts"
 import * as AdminShare from "../database/AdminShare.ts"
-import { makeCountFailure } from "../database/BackgroundFailures.ts"
+import { BackgroundFailures } from "../database/BackgroundFailures.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyUsage from "./KeyUsage.ts"
@@ -26,7 +26,7 @@ const rowsPerAddUp = 100
  * A run of `addUp` starts no further statement after this time. At a run every 10 seconds, that is about 1 % of a core.
  */
 const addUpMs = 100
-/** A process that has nothing to add up looks this often for rows that a process left behind when it exited. */
+/** After this time, a process without rows of its own looks for rows of others, because one of them may have exited. */
 const sweepMs = 60_000
 
 /**
@@ -57,7 +57,7 @@ const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) =
 export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duration) {
   const sql = yield* SqlClient.SqlClient
   const withinDeadline = yield* AdminShare.makeDeadline(databaseErrors)
-  const withinShare = yield* AdminShare.makeWithin
+  const withinShare = yield* AdminShare.AdminShare
   const { days, hours, minutes } = KeyUsage.resolutions
   const process = randomUUID()
   const counts = sql.literal("u.allowed, u.rejected, u.banned")
@@ -108,7 +108,7 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
     }
   ).pipe(withinShare, Effect.timeout("5 seconds"))
 
-  const countFailure = yield* makeCountFailure("add_up_key_usage")
+  const countFailure = yield* (yield* BackgroundFailures).makeCounter("add_up_key_usage")
   const addUp = Effect.gen(function*() {
     const now = yield* Clock.currentTimeMillis
     if (!hasRest && now < sweepAt) return
@@ -120,8 +120,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   )
 
   const store: KeyUsage.UsageStore = {
-    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay after they are added
-    // up.
+    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay for two hours, also
+    // after they are added up.
     add: (batch) =>
       sql`
         INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)
@@ -209,7 +209,7 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   yield* deleteExpired("key_usage", hours.seconds, retention)
   yield* deleteExpired("key_usage_totals", hours.seconds, retention)
   yield* deleteExpired("key_usage_totals", days.seconds, Duration.seconds(days.keptSeconds))
-  // Readers need an hour of minutes. Keep two, so that a retry after an outage of the database still finds the rows of
+  // Readers need an hour of minutes. Keep two, so that a retry after an outage of up to an hour still finds the rows of
   // an earlier attempt.
   yield* Expiry.deleteExpired({
     table: "key_usage_minutes",

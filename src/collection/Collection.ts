@@ -40,7 +40,7 @@ export const idempotencyKeyLifetime = Duration.hours(24)
 export interface Created<A> {
   /** The created item. */
   readonly item: A
-  /** Whether an earlier create with the same idempotency key created it. */
+  /** Whether an earlier create with the same idempotency key created the item. */
   readonly isReplay: boolean
 }
 
@@ -51,8 +51,8 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
 
   /**
    * Creates an item. On PostgreSQL, it is committed once the effect succeeds, or with the transaction of the caller. If
-   * the idempotency key was used within the last 24 hours, returns the item created then. Fails with `Reused` if that
-   * item differs from `item`.
+   * an earlier create used the idempotency key within the last 24 hours, returns the item as that create made it. Fails
+   * with `Reused` if the earlier create was of another collection, or of an item that differs from `item`.
    */
   create(item: New, idempotency?: Idempotency): Effect.Effect<Created<Item<New>>, Reused | Unavailable>
 

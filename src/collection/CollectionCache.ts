@@ -1,13 +1,14 @@
 /**
- * Caches items and gaps (ranges of ids without an item). A cached item, or a page of cached items that is not the last
- * page, needs no SQL.
+ * Caches items and gaps (ranges of ids without an item). A cached item needs no SQL, nor does a page whose items, gaps
+ * and next item are cached. So the last page always needs SQL.
  *
  * Laws, in any order of transactions, lookups, changes and ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
- * 2. A cached page never skips an item whose id comes from the table's sequence, once the transaction that inserted the
+ * 2. A cached gap never hides an item whose id comes from the table's sequence, once the transaction that inserted the
  *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
  * 3. A cached item is never older than the last commit of a change of it by this process. So its id is not cached while
- *    a change runs, nor for `lateCommitMs` after a change that failed, because that change may still commit.
+ *    a change runs. A change that failed may still commit, as may one within a transaction that goes on. So its id is
+ *    not cached for `lateCommitMs` more, and such a transaction must end within this time.
  * 4. A lookup that began before the end of a change does not cache the changed ids.
  */
 import { Duration, Effect, Exit } from "effect"
@@ -24,9 +25,9 @@ const maxGaps = 2 ** 16
  * faster.
  */
 const maxVisits = 1_000
-/** A statement may still commit for this time after its timeout. */
+/** The cache assumes that a statement that failed, such as by a timeout, commits within this time or never. */
 const lateCommitMs = Duration.toMillis(callTimeout)
-/** The results of a lookup that takes longer than this are not cached. Its callers have already timed out. */
+/** The results of a lookup that takes longer than this are not cached. Usually, its callers have already timed out. */
 const maxLookupMs = 2 * lateCommitMs
 
 interface Options<New> {
@@ -37,27 +38,28 @@ interface Options<New> {
 }
 
 /**
- * The changes of one id: how many are running, and when the last one ended. Only lookups that began after `endedAtMs`
- * cache the item.
+ * The changes of one id: how many are running, and until when the ended ones may commit. For each ended change, that is
+ * its end, or `lateCommitMs` later if it failed or its transaction goes on. Only lookups that began after
+ * `mayCommitUntilMs` cache the item.
  */
 interface ChangedId {
   running: number
-  endedAtMs: number
+  mayCommitUntilMs: number
 }
 
 /**
- * Each item is stored at index `id % maxItems` and replaces the previous item at this index. Cached ids are numbers,
- * which are faster than bigints, so items with ids over 2^53 - 1 are not cached.
+ * A cached item is stored at index `id % maxItems`, and replaces the previous one at this index. Cached ids are
+ * numbers, which are faster than bigints, so items with ids over 2^53 - 1 are not cached.
  */
 export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }: Options<New>) => {
   const items = Array<Item<New> | undefined>(maxItems).fill(undefined)
   const ids = new Float64Array(maxItems).fill(NaN)
   const readTimes = new Float64Array(maxItems)
-  /** Maps the id before each gap to the id after it (`next`). The query that found the gap started at `readAt`. */
+  /** Maps the id (or `after`) before each gap to the id after it (`next`). The lookup of the gap began at `readAt`. */
   const gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   /**
-   * Changed ids, roughly in the order in which their last change ended. `beginChange` deletes from the front, and stops
-   * at the first id that it must keep.
+   * Changed ids, roughly in the order in which their last change ended. `beginChange` deletes ids from the front, and
+   * stops at the first one that it must keep.
    */
   const changedIds = new Map<number, ChangedId>()
   const settledIds = SettledIds.make(lifetimeMs, nowMs)
@@ -72,28 +74,28 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
   }
   const isChangedSince = (id: number, readAt: number): boolean => {
     const changed = changedIds.get(id)
-    return changed !== undefined && (changed.running > 0 || changed.endedAtMs >= readAt)
+    return changed !== undefined && (changed.running > 0 || changed.mayCommitUntilMs >= readAt)
   }
 
   const beginChange = (changed: ReadonlyArray<bigint>): void => {
     const oldestLookup = nowMs() - maxLookupMs
-    for (const [id, { endedAtMs, running }] of changedIds) {
-      if (running > 0 || endedAtMs >= oldestLookup) break
+    for (const [id, { mayCommitUntilMs, running }] of changedIds) {
+      if (running > 0 || mayCommitUntilMs >= oldestLookup) break
       changedIds.delete(id)
     }
     for (const id of changed.map(Number)) {
-      const { endedAtMs, running } = changedIds.get(id) ?? { endedAtMs: -Infinity, running: 0 }
-      changedIds.set(id, { running: running + 1, endedAtMs })
+      const { mayCommitUntilMs, running } = changedIds.get(id) ?? { mayCommitUntilMs: -Infinity, running: 0 }
+      changedIds.set(id, { running: running + 1, mayCommitUntilMs })
       if (ids[id % maxItems] === id) ids[id % maxItems] = NaN
     }
   }
-  const endChange = (changed: ReadonlyArray<bigint>, endedAtMs: number): void => {
+  const endChange = (changed: ReadonlyArray<bigint>, mayCommitUntilMs: number): void => {
     for (const id of changed.map(Number)) {
       const before = changedIds.get(id)
       changedIds.delete(id)
       changedIds.set(id, {
         running: (before?.running ?? 1) - 1,
-        endedAtMs: Math.max(endedAtMs, before?.endedAtMs ?? endedAtMs)
+        mayCommitUntilMs: Math.max(mayCommitUntilMs, before?.mayCommitUntilMs ?? mayCommitUntilMs)
       })
     }
   }
@@ -101,9 +103,9 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
   return {
     settledIds,
     /**
-     * Runs a statement that changes or deletes the items with these ids. All changes must be made with this function.
-     * If `isCommitted` is false, the statement belongs to a transaction that commits later. Then its ids are not cached
-     * for `lateCommitMs`, as after a failure.
+     * Runs a statement that changes or deletes the items with these ids. All changes by this process must be made with
+     * this function. If `isCommitted` is false, the statement belongs to a transaction that commits later. Then these
+     * ids are not cached for `lateCommitMs`, as after a failure.
      */
     change: <A, E, R>(changed: ReadonlyArray<bigint>, statement: Effect.Effect<A, E, R>, isCommitted = true) =>
       Effect.acquireUseRelease(
@@ -114,7 +116,8 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
       ),
     /**
      * Call before a statement that reads items, then pass the items to the returned function, which caches them. For an
-     * unfiltered page, also pass the page's `after`: the function then caches the gaps between the items, too.
+     * unfiltered page, also pass the page's `after`. The function then also handles the gaps before and between the
+     * items: it caches those below a settled id, and notes the others for a check (`SettledIds.ts`).
      */
     beginLookup(): (found: Iterable<Item<New>>, after?: bigint) => void {
       const readAt = nowMs()
@@ -140,8 +143,8 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
     },
     get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
     /**
-     * Returns the page if the cache has all of its items and the next matching one, within `maxVisits` items. Otherwise
-     * returns `undefined`.
+     * Returns the page if the cache has all of its items, the next matching one, and the gaps between them, within
+     * `maxVisits` items. Otherwise returns `undefined`.
      */
     page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
       const since = nowMs() - lifetimeMs

@@ -1,11 +1,11 @@
 /**
  * Creates items on PostgreSQL. Up to 250 concurrent creates share one statement and its commit.
  *
- * Each process runs one INSERT at a time for each table, so its items become visible in ascending order of ids. There
- * is one exception: if the connection is lost or the deadline passes, the server can commit that INSERT later. All
- * statements insert idempotency keys in the same order, so statements of several processes cannot deadlock.
+ * Each process runs one INSERT at a time for each table, so the items of a process become visible in ascending order of
+ * ids. There is one exception: if the connection is lost or the deadline passes, the server can commit that INSERT
+ * later. All statements insert idempotency keys in the same order, so statements of several processes cannot deadlock.
  *
- * Neither promise holds for a create within a transaction of its caller. Its item becomes visible when that transaction
+ * Neither promise holds for a create within a transaction of its caller. The item becomes visible when that transaction
  * commits, perhaps after items with higher ids. Two transactions with several creates each can deadlock.
  */
 import { Clock, Duration, Effect, type Schema } from "effect"
@@ -64,8 +64,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
 
   /**
    * For an idempotency key that is stored and has not expired, DO UPDATE changes nothing, but makes RETURNING include
-   * the stored row. A separate SELECT could miss a row that another process commits while the statement runs. Each
-   * replay uses up one id.
+   * the stored row. A separate SELECT could miss a row that another process commits while the statement runs. A create
+   * that finds a stored key uses up one id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

@@ -6,15 +6,20 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
 const noWriters: ReadonlySet<unknown> = new Set()
 
 /**
- * An id is settled once no transaction can still insert an item with a lower id. Gaps below a settled id can be cached.
+ * An id is settled once no transaction can still insert an item with a lower id of the sequence. Gaps below a settled
+ * id can be cached.
  *
  * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's lock `ROW EXCLUSIVE` of
  * the table, which many transactions can hold at once. Let an item be visible to a lookup. Then each transaction that
  * took a lower id has either ended, or still holds the lock. So the item's id is settled once all transactions that
  * hold the lock after the lookup have ended.
  *
- * A check reads which transactions hold the lock. It settles the ids of an earlier check if none of the transactions of
- * that check are left. Checks may overlap, but the earlier one had always ended before the later one began.
+ * A check (`beginCheck`) reads which transactions hold the lock: the writers. One id of each stage is kept:
+ * 1. `unchecked`: a lookup found the id above a gap (`noteGap`), and no check has begun since then.
+ * 2. `candidate`: a check that began after the lookup has read the `writers`.
+ * 3. `settled`: a later check, which began after that check had ended, found none of its writers.
+ *
+ * `CollectionCache.beginLookup` notes gaps, and `SqlCollection` runs the checks before it reads pages (`findWriters`).
  */
 export const make = (lifetimeMs: number, nowMs: () => number) => {
   let checkedAtMs = -Infinity
@@ -23,8 +28,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
   let settled = none
 
   /**
-   * Whether an id has expired. After the restore of a backup, the sequence can give ids again, which fill gaps below a
-   * settled id.
+   * Whether an id has expired, `lifetimeMs` after the lookup that found it. Ids expire because after the restore of a
+   * backup, the sequence can give ids again, which fill gaps below a settled id.
    */
   const isExpired = ({ readAtMs }: FoundId): boolean => readAtMs < nowMs() - lifetimeMs
   const higher = (current: FoundId, other: FoundId): FoundId =>

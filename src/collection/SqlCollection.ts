@@ -33,8 +33,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const clock = yield* Clock.Clock
   const { columns, matcher, readItems, write } = makeCodec(table)
   const tableName = sql.literal(`"${table.name}"`)
-  // Reads all items as one row that has an array for each field. A row for each item took 1.19 of the CPU in a trial
-  // (docs/performance.md).
+  // Reads the items of a page or a batch as one row that has an array for each field. A row for each item took 1.19
+  // times the CPU in a trial (docs/performance.md).
   const arrays = sql.literal(
     columns.map(({ field, name }) => `array_agg("${name}") AS "${field}"`).concat("array_agg(id) AS id").join()
   )
@@ -79,6 +79,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
       CROSS JOIN LATERAL (${readRows(sql.literal(`${condition}id > after ORDER BY id LIMIT ${size}`))}) AS found`
 
+  /** The transactions that hold the lock which `SettledIds.ts` describes. */
   const findWriters = Effect.map(
     sql<{ readonly id: unknown }>`SELECT virtualtransaction AS id FROM pg_locks
         WHERE relation = ${sql.literal(`'"${table.name}"'`)}::regclass AND mode = 'RowExclusiveLock'`,
@@ -124,7 +125,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
       WHERE ${tableName}.id = (item->>'id')::bigint`
   }
 
-  /** Changes items by id. Locks them in ascending order, so that statements of several processes cannot deadlock. */
+  /** Changes items by id. Locks them in ascending order, so that batches of several processes cannot deadlock. */
   const changeItems = Effect.fnUntraced(function*(groups: ReadonlyMap<bigint, ReadonlyArray<Change>>) {
     const ids = [...groups.keys()]
     const before = byId((yield* readRows(sql`${isIn(ids)} ORDER BY id FOR UPDATE`)).flatMap(readItems))
@@ -191,7 +192,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
  * Makes stores on PostgreSQL. A store serves an item from its cache for at most `cacheSeconds`: those of its table, or
  * else those of this layer. So a change by another process becomes visible within that time.
  */
-export const layer =
-  <E, R>(cacheSeconds: Effect.Effect<number, E, R>): MakeStore<E, Exclude<R, Scope.Scope> | SqlClient.SqlClient> =>
-  (service, table) =>
-    Layer.merge(Layer.effect(service, Effect.flatMap(cacheSeconds, (seconds) => make(table, seconds))), expiry)
+export const layer = <E, R>(
+  cacheSeconds: Effect.Effect<number, E, R>
+): MakeStore<E, Exclude<R, Scope.Scope> | Layer.Services<typeof expiry>> =>
+(service, table) =>
+  Layer.merge(Layer.effect(service, Effect.flatMap(cacheSeconds, (seconds) => make(table, seconds))), expiry)

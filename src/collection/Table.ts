@@ -16,8 +16,8 @@ export interface Column<Value> {
 }
 
 /**
- * One column for each field. A missing column, or one whose type or optionality differs from that of its field, does
- * not compile.
+ * One column for each field. A missing column, or one whose values differ in type from those of its field, does not
+ * compile.
  */
 export type Columns<New> = { readonly [Field in keyof New]-?: Column<New[Field]> }
 
@@ -41,7 +41,7 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   readonly filters: ReadonlyArray<Filter>
   /** The failure of a create whose idempotency key created a different item earlier. */
   readonly keyReused: Reused
-  /** The failures of all operations during an outage of the database. */
+  /** The failures of operations that need the database, during an outage. */
   readonly errors: OutageErrors<Unavailable>
   /** The maximum number of cached items. */
   readonly maxCached: number
@@ -54,7 +54,7 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   readonly isCached?: (item: New) => boolean
   /**
    * Returns the same text for equal items. An idempotency key is stored with the hash of this text. By default, the
-   * text starts with the table's name, so that a key of one table never returns an item of another.
+   * text contains the table's name, so that a key of one table never returns an item of another.
    */
   readonly canonicalText?: (written: Readonly<Record<string, Schema.Json>>) => string
 }
@@ -136,7 +136,7 @@ export const makeCodec = <New extends object, Filter extends keyof New, Reused, 
       (arrays.id ?? []).map((id, index) => readItem(arrays, id, index)),
     write,
     /**
-     * Equal items have equal texts. The text of an item stays the same when an optional field is added to the table.
+     * Equal items have equal texts. When an optional field is added to the table, items without it keep their texts.
      */
     canonicalText: (item: New): string => toText(write(item)),
     /** Returns a function that tells whether an item passes the filters of a selection. */

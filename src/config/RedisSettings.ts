@@ -1,6 +1,7 @@
 import { Config, Duration, Effect } from "effect"
 import * as Brand from "../api/Brand.ts"
 import { describeChain } from "../observability/ErrorChain.ts"
+import { counter, gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
 import { parseRedisUrl } from "./RedisUrl.ts"
 import { optional, urlForm, wholeNumber, withDefault } from "./SettingForms.ts"
 
@@ -21,6 +22,21 @@ export const redisSettings = {
   )
 }
 
+const boundaries = [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+
+export const redisMetrics = {
+  durations: histogramOfSeconds(
+    "rate_limit_redis_duration",
+    "Duration of round trips to Redis, including those that timed out.",
+    boundaries
+  ),
+  fallback: gauge(
+    "rate_limit_fallback",
+    "1 while a Redis server does not respond and this process counts requests on its own, else 0."
+  ),
+  localDecisions: counter("rate_limit_fallback_decisions_total", "Rate limit decisions made without Redis.")
+}
+
 /** The options of `rate-limit/RedisRateLimiter.ts`, from settings. */
 export const redisOptions = Config.all({
   url: redisSettings.redisUrl.config,
@@ -30,7 +46,7 @@ export const redisOptions = Config.all({
     url,
     timeout: Duration.millis(timeoutMs),
     prefix: `${Brand.name}:limits:`,
-    metricPrefix: `${Brand.name}_`,
+    metrics: redisMetrics,
     logDown: (place: string, cause: unknown) =>
       Effect.logWarning(
         `${redisSettings.redisUrl.name}: ${place} cannot be used (${describeChain(cause)}). ` +

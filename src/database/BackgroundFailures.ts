@@ -1,12 +1,15 @@
-import { Context, Effect } from "effect"
+import { Context, Effect, Layer } from "effect"
 
-/**
- * Counts the failures of background tasks: returns an effect that counts one failure of the task with this name. By
- * default, counts nothing.
- */
-export const MakeCountFailure = Context.Reference<(task: string) => Effect.Effect<Effect.Effect<void>>>(
-  "database/MakeCountFailure",
-  { defaultValue: () => () => Effect.succeed(Effect.void) }
-)
-
-export const makeCountFailure = (task: string) => Effect.flatMap(MakeCountFailure, (make) => make(task))
+/** Receives the failures of background tasks. A service, so that nothing compiles that forgets to count them. */
+export class BackgroundFailures extends Context.Service<BackgroundFailures, {
+  /** Returns an effect that counts one failure of the task with this name. */
+  makeCounter(task: string): Effect.Effect<Effect.Effect<void>>
+  /** Runs when a last write fails, so that the process can exit with 1. */
+  onLostValues(): void
+}>()("database/BackgroundFailures") {
+  /** For tests, and for stores in memory, whose writes do not fail. */
+  static readonly layerIgnored = Layer.succeed(BackgroundFailures, {
+    makeCounter: () => Effect.succeed(Effect.void),
+    onLostValues() {}
+  })
+}

@@ -2,13 +2,11 @@
  * Turns `run`, which processes a batch of items, into a function for one item.
  *
  * Laws, in any order of calls, ends of `run`, interruptions and the end of the scope:
- * 1. A call ends once: `timeout` after its start at the latest (pauses of the process do not count), and at once when
- *    the scope closes. In both cases, it fails with `late`. It ends as interrupted only if its own fiber was
- *    interrupted.
+ * 1. A call ends once. It fails with `late` if it has no result `timeout` after its start (pauses of the process do not
+ *    count), or when the scope closes. It ends as interrupted only if its own fiber was interrupted.
  * 2. A result is from a run that began after the call, or from one that `mayJoin` allowed the call to join.
- * 3. If `canSplit` holds for the failure of a batch, at least one of its items caused the failure. The batch then runs
- *    again in halves, one after the other. Each call gets the result of its own half as soon as that half ends,
- *    whatever happens to the other half.
+ * 3. If `canSplit` holds for the failure of a batch of several items, the batch runs again in halves, one after the
+ *    other. Each call gets the result of its own half as soon as that half ends, whatever happens to the other half.
  * 4. At most `concurrency` runs with at most `size` items each run at once. A run that is interrupted counts until it
  *    has ended.
  * 5. A run is interrupted once all of its calls are late, and no half begins without a waiting call.
@@ -37,7 +35,7 @@ interface Options<A, B, E, U> {
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
-  /** The failure of a call that has taken `timeout`, or that is not done when the scope closes. */
+  /** The failure of a call that has taken `timeout`, or that the end of the scope or an interruption of `run` ends. */
   readonly late: U
   /**
    * Whether one item can have caused this failure, so that a batch of several items runs again in halves. By default,
@@ -60,7 +58,7 @@ const maxTickMs = 250
  * of a batch for the same item share one result.
  *
  * Effect's `RequestResolver` reuses its sets, which V8 then keeps alive with their contents. Without it, a create or a
- * get takes 0.85 of the CPU (docs/performance.md).
+ * get takes 0.85 times the CPU (docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E, U>({
   canSplit = () => false,
@@ -80,6 +78,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
   let queued: Array<Call<A, B, E, U>> = []
   const hasQueued = yield* Latch.make()
   let isClosed = false
+  /** A clock for deadlines, which nearly stands still during a pause of this process, and while there are no calls. */
   let elapsedMs = 0
 
   const end = (call: Call<A, B, E, U>, exit: Exit.Exit<B | undefined, E | U>): void => {
@@ -138,7 +137,9 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
    */
   const takeBatch = (): Batch<A, B, E, U> => {
     const waiting = queued.filter(({ complete }) => complete !== undefined)
+    // The inner set has each item once, the newest first.
     const items = new Set(new Set(waiting.map(({ item }) => item).toReversed()).values().take(size))
+    // With fewer than `size` items, the batch takes all calls, as most batches do, and skips the filters.
     queued = items.size < size ? [] : waiting.filter(({ item }) => !items.has(item))
     const taken = queued.length === 0 ? waiting : waiting.filter(({ item }) => items.has(item))
     const calls = Map.groupBy(taken, ({ item }) => item)
@@ -158,7 +159,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
     batch.fiber = yield* Effect.forkChild(Effect.ignoreCause(results), { startImmediately: true })
     yield* Fiber.await(batch.fiber)
     running.delete(batch)
-    // Calls are left if their half did not begin, because all of them were late.
+    // Calls are left if the batch was interrupted, or if their half did not begin, because none of them waited.
     endItems(batch, [...batch.calls.keys()], () => unavailable)
   })
 

@@ -1,4 +1,4 @@
-import { Context, Data, Effect, FileSystem, Result } from "effect"
+import { Data, Effect, FileSystem, Result } from "effect"
 import { closeSync, existsSync, fsyncSync, openSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 
@@ -40,10 +40,7 @@ export class DataDirectoryFailed extends Data.TaggedError("DataDirectoryFailed")
 }
 
 /** Called with the failure when this process must stop using its data directory. */
-export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryFailed | DataDirectoryLost) => void>(
-  "petstore/DataDirectory/OnDataDirectoryLost",
-  { defaultValue: () => () => {} }
-)
+export type OnDirectoryLost = (error: DataDirectoryFailed | DataDirectoryLost) => void
 
 /** Makes the changes of a directory's entries durable: its new, renamed and deleted files. */
 export const syncDirectory = (directory: string): void => {

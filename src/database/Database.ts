@@ -3,8 +3,8 @@ import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { ConnectionOptions } from "node:tls"
 import { describeChain } from "../observability/ErrorChain.ts"
-import * as AdminShare from "./AdminShare.ts"
-import { createDirectory, hasEmbeddedDatabase } from "./DataDirectory.ts"
+import { AdminShare } from "./AdminShare.ts"
+import { createDirectory, hasEmbeddedDatabase, type OnDirectoryLost } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import growth from "./migrations/0003_growth.ts"
@@ -154,8 +154,8 @@ const mayRecover = (failure: StartFailure): boolean => {
 }
 
 /**
- * PostgreSQL's `statement_timeout`. Poolers reject this startup parameter, so behind a pooler only the deadlines of
- * callers end statements.
+ * PostgreSQL's `statement_timeout`. By default, PgBouncer rejects this startup parameter. So this service sets none
+ * behind a pooler, where the deadlines of callers end statements.
  */
 const statementTimeoutMs = 2_500
 
@@ -176,7 +176,7 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
   port,
   ssl,
   applicationName,
-  // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
+  // Behind a pooler, each transaction can run in another session, where a prepared statement may not exist.
   prepare: !isPooled,
   startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
 })
@@ -193,9 +193,10 @@ const checkInterval = Duration.seconds(5)
 
 /**
  * Runs `statements` on one connection, and fails if that connection is half-open: the other end is gone, but nothing
- * has closed it. A migration may take long, so silence does not prove this. An idle session proves it: the server waits
- * for this process, while this process waits for the server, so a statement or a reply was lost. A second connection
- * looks for such a session, and ends it, because it may hold the lock of the migrations.
+ * has closed it. A migration may take long, so silence does not prove this. A session that has been idle for five
+ * seconds proves it: the server waits for this process, while this process waits for the server, so a statement or a
+ * reply was lost. A second connection looks for such a session, and ends it, because it may hold the lock of the
+ * migrations.
  */
 const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
@@ -209,7 +210,8 @@ const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, 
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE pid = ${session?.pid ?? 0} AND state LIKE 'idle%' AND state_change < now() - interval '5 seconds'`)
     const check = Effect.provide(end, Layer.fresh(withoutTimeout(target))).pipe(
-      // The check may find no free connection, which proves nothing about the session.
+      // The check can fail on its own, for example if the server has no connection left for it. That proves nothing
+      // about the session.
       Effect.catchIf(SqlError.isSqlError, () => Effect.succeed([])),
       Effect.timeout(Duration.times(checkInterval, 2)),
       Effect.delay(checkInterval),
@@ -228,7 +230,7 @@ const warnOfEmbeddedDatabase = Effect.fnUntraced(function*({ directory, firstTab
   )
 })
 
-/** Adds the name of the server's setting to a failure to connect or to log in. */
+/** Adds the name of the server's setting to an SQL error or a timeout, such as those of a connection or a login. */
 const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   if (error._tag !== "SqlError" && error._tag !== "TimeoutError") return error
   const isParameter = error._tag === "SqlError" && Outage.isUnsupportedParameter(error)
@@ -276,14 +278,16 @@ const openPool = Effect.fnUntraced(function*(target: Server, options: Options) {
   }
   const connection = { ...optionsOf(target, statementTimeoutMs), maxConnections, stream }
   const pool = yield* Layer.build(PoolClient.layer(connection, target.isPooled, sockets))
-  return Context.add(pool, AdminShare.AdminShare, yield* AdminShare.makeShare(maxConnections))
+  return Context.add(pool, AdminShare, yield* AdminShare.ofPool(maxConnections))
 })
 
-export const layer = (options: Options) =>
+export const layer = (options: Options, onDirectoryLost: OnDirectoryLost) =>
   Layer.effectContext(Effect.gen(function*() {
     const { directory, names, server } = options
     if (server !== undefined) return yield* openPool(server, options)
     const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
     yield* createDirectory(directory, names.directory)
-    return yield* Layer.build(Layer.provideMerge(migrate(names), EmbeddedDatabase.layer(directory, names.directory)))
+    const embedded = EmbeddedDatabase.layer(directory, names.directory, onDirectoryLost)
+    const client = yield* Layer.build(Layer.provideMerge(migrate(names), embedded))
+    return Context.add(client, AdminShare, AdminShare.unlimited)
   }))

@@ -2,9 +2,9 @@
  * Bounds the time of effects that use the database.
  *
  * Laws, whatever the effect does and whenever it is interrupted:
- * 1. A call ends `timeout` after its start at the latest, or up to 100 ms later after a pause of the process, and then
- *    fails with `late`. It does not wait for the interruption of its effect, because the driver may have to open a
- *    connection to cancel a statement.
+ * 1. A call ends `timeout` after its start at the latest, or up to 100 ms after a pause of the process that lasted
+ *    until then. A call without a result fails with `late`. It does not wait for the interruption of its effect,
+ *    because the driver may have to open a connection to cancel a statement.
  * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with `late`.
  * 3. An effect that has begun is interrupted when its call or the scope ends, whatever it is doing at that time.
  * 4. All calls within `shared` end `callTimeout` after the start of `shared` at the latest, however many follow one

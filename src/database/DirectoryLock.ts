@@ -8,9 +8,10 @@ import { DataDirectoryUnusable, syncDirectory } from "./DataDirectory.ts"
  * Laws of the lock of a directory:
  * 1. At most one process holds the lock of one lock file. While it does, `acquire` in a second process fails at once
  *    with `DataDirectoryInUse`.
- * 2. A process that ends, also by `kill -9`, releases its lock. So does the end of its scope. The lock file stays.
- * 3. `acquire` returns a check for the holder. It returns true until the lock file is deleted or replaced, and then
- *    false, so that the holder stops before its next statement. The check neither takes nor releases a lock.
+ * 2. A process that ends, also by `kill -9`, releases its lock. So does the end of the scope of `acquire`. The lock
+ *    file stays.
+ * 3. `acquire` returns a check for the holder. The check returns false while the lock file is missing or replaced, else
+ *    true, so that the holder can stop before its next statement. The check neither takes nor releases a lock.
  * 4. After the file was replaced, a second process can hold the new lock. The first one learns this from its check.
  */
 
@@ -39,8 +40,8 @@ export const watchFile = (path: string): () => boolean => {
 
 /**
  * Locks a directory with SQLite's file lock. Unlike a PID file, the lock is released when the process exits, and works
- * between containers. The returned function tells whether the process still has the lock: the lock is lost if its
- * file is deleted or replaced.
+ * between containers. The returned function tells whether the process still has the lock: the lock is lost while its
+ * file is missing or replaced.
  */
 export const acquire = (
   directory: string,

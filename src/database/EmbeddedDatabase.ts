@@ -11,7 +11,7 @@ import {
   DataDirectoryLost,
   DataDirectoryUnusable,
   hasEmbeddedDatabase,
-  OnDataDirectoryLost,
+  type OnDirectoryLost,
   syncDirectory
 } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
@@ -131,14 +131,13 @@ const upkeep = Effect.gen(function*() {
 })
 
 /** The embedded database in an existing directory. `setting` names the directory in errors. */
-export const layer = (directory: string, setting: string) =>
+export const layer = (directory: string, setting: string, onLost: OnDirectoryLost) =>
   Layer.unwrap(Effect.gen(function*() {
     // Resolve a symbolic link once at startup, because its target may change while the process runs.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
       catch: (cause) => new DataDirectoryUnusable({ directory, setting, cause })
     })
-    const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path, setting)
     // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
     // returns: another process may have written to the directory. It is also lost once a change of a file has failed.

@@ -26,8 +26,8 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
 
 /**
  * Rejects a database that has any other client, because each could be a running service: `application_name` does not
- * tell, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for the sessions of other
- * roles, and `usename` is null for processes of the server.
+ * tell, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of other
+ * roles. Then `usename` excludes processes of the server, such as autovacuum, for which it is null.
  */
 const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // Within a transaction, `pg_stat_activity` shows what its first read found, until this snapshot is cleared.
@@ -57,7 +57,9 @@ const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Data
   yield* rejectUnless(found === "", `${names.server}: the database is not empty: ${found}. Drop and create it again.`)
 })
 
-/** Copies rows as JSON, which preserves the values of all columns. Reads the next rows while it writes. */
+/**
+ * Copies rows as JSON, which preserves the values of all columns of this schema. Reads the next rows while it writes.
+ */
 const copyTable = (from: SqlClient.SqlClient, to: SqlClient.SqlClient) =>
   Effect.fnUntraced(function*({ name, rows: total }: { readonly name: string; readonly rows: number }) {
     yield* from`DECLARE rows CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${from(name)} AS t`
@@ -110,7 +112,8 @@ export const run = Effect.fnUntraced(function*({ directory, names, server }: Dat
   const to = yield* open(Database.withoutTimeout(server))
   return yield* to.withTransaction(Effect.gen(function*() {
     yield* prepare(to, names)
-    const from = yield* open(EmbeddedDatabase.layer(directory, names.directory))
+    // If the directory is lost, the next statement fails.
+    const from = yield* open(EmbeddedDatabase.layer(directory, names.directory, () => {}))
     return yield* from.withTransaction(copy(from, to, names))
   }))
 }, Effect.scoped)

@@ -1,7 +1,7 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import * as AdminShare from "./AdminShare.ts"
-import { makeCountFailure } from "./BackgroundFailures.ts"
+import { AdminShare } from "./AdminShare.ts"
+import { BackgroundFailures } from "./BackgroundFailures.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -10,12 +10,13 @@ const beginning = "-infinity"
 const runsPerRestart = 6
 
 /**
- * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both
- * this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns
- * of the primary key: unlike `ctid`, they are unique in a partitioned table, too.
+ * Deletes expired rows every 10 minutes. A row expires when the time in `column` is at least `keptFor` ago by both this
+ * process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns of
+ * the primary key: unlike `ctid`, they are unique in a partitioned table, too.
  *
- * Each batch starts at the time at which the previous batch stopped. While a transaction keeps an old snapshot open,
- * such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of them again.
+ * Most batches start at the time in `column` at which the previous batch stopped. While a transaction keeps an old
+ * snapshot open, such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of
+ * them again.
  */
 export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, key, table, where }: {
   readonly table: string
@@ -25,9 +26,9 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   readonly where?: Statement.Fragment
 }) {
   const warning = `Expired rows of the table ${table} cannot be deleted`
-  const countFailure = yield* makeCountFailure(`delete_${table}`)
+  const countFailure = yield* (yield* BackgroundFailures).makeCounter(`delete_${table}`)
   const sql = yield* SqlClient.SqlClient
-  const share = yield* AdminShare.AdminShare
+  const withinShare = yield* AdminShare
   const keyColumns = sql.literal(key.map((name) => `"${name}"`).join())
   let position = beginning
   let runs = 0
@@ -52,8 +53,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
       SELECT count(*)::integer AS deleted, max(at)::text AS last FROM deleted`
       return batch ?? { deleted: 0, last: null }
     },
-    AdminShare.within,
-    Effect.provideService(AdminShare.AdminShare, share),
+    withinShare,
     Effect.timeout("5 seconds")
   )
 
@@ -67,7 +67,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
     return deleted === maxRowsPerStatement
   })
   const deleteAll = Effect.gen(function*() {
-    // If the batch from the beginning takes too long, go on where the last batch stopped.
+    // If the batch from the beginning fails, for example because it takes too long, go on where the last batch stopped.
     if (runs++ % runsPerRestart === 0) yield* Effect.ignore(restart)
     yield* Effect.repeat(deleteOn, { while: (hasMore) => hasMore })
   }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))

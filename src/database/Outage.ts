@@ -2,8 +2,8 @@
  * Tells outages of the database from defects of the service.
  *
  * Laws, for any failure of statements:
- * 1. A failure of the database that ends by itself or that an operator can end becomes one of `OutageErrors`, and is
- *    logged once.
+ * 1. A failure that `isOutage` recognises, because it ends by itself or with an operator's repair or restart, becomes
+ *    one of `OutageErrors`, and is logged once.
  * 2. Any other failure of a statement becomes a defect that holds the failure unchanged.
  * 3. A failure that is neither a `SqlError` nor a timeout passes unchanged.
  */
@@ -13,7 +13,10 @@ import { describeChain } from "../observability/ErrorChain.ts"
 import * as Deadline from "./Deadline.ts"
 import type { OutageErrors } from "./Deadline.ts"
 
-/** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
+/**
+ * SQLSTATE prefixes of a server that starts, stops or ends sessions (57P), lacks resources (53) or is read-only
+ * (25006).
+ */
 const temporaryStates = "57P|53|25006"
 
 export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
@@ -60,7 +63,7 @@ export const failWith =
         )
         : Effect.die(fault))
 
-/** As `failWith`, with a deadline: fails with `unavailable` after `timeout`, which is `callTimeout` by default. */
+/** Like `failWith`, with a deadline: fails with `unavailable` after `timeout`, which is `callTimeout` by default. */
 export const makeRunner = <U>(errors: OutageErrors<U>, timeout?: Duration.Duration) =>
   Effect.map(
     Deadline.make(errors.unavailable, timeout),

@@ -1,15 +1,16 @@
 /**
  * The SQL client of the pool of connections to PostgreSQL. Each connection that a statement uses is wrapped in `Lent`.
  *
- * Laws, for any statement or transaction on any connection:
- * 1. A session that rejects a write because it is read-only ends before any other caller can use its connection.
- * 2. The rejected statement or transaction has changed nothing, so it runs again on another session. It fails if a
- *    session rejects it that was opened after the first rejection, or after as many retries as the pool has
- *    connections. So it fails only if the server of new sessions is read-only, or if sessions cannot be ended.
- * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back, so a
- *    ROLLBACK that fails ends its session and is no defect.
- * 4. No statement begins on a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is settling, a
- *    statement waits for the next tick, and then runs on another connection.
+ * Laws, for any statement or transaction on any connection (except streams of rows, which are not watched):
+ * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
+ *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
+ * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most once
+ *    more than the pool has connections. It fails earlier if a session rejects it that was opened after the first
+ *    rejection, or if no session tells its age. So it usually fails only if the server of new sessions is read-only.
+ * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
+ *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
+ * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is
+ *    settling, it waits for the next tick, and then gets another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
 import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"

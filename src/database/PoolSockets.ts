@@ -6,9 +6,10 @@
  *    reply earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
  * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So if
  *    all connections of a pool die together, the first lost statement destroys all of them.
- * 3. A socket that has received a byte stays open while no statement is lost, however long it is idle, and whatever the
- *    driver opens or cancels meanwhile.
- * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. No other socket is destroyed.
+ * 3. A socket that has received a byte is not destroyed while no statement is lost, however long it is idle, and
+ *    whatever the driver opens or cancels meanwhile.
+ * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. Only laws 2 and 4 destroy
+ *    sockets.
  * 5. `isSettling` returns true from the destruction of sockets until the next tick, because until then the driver may
  *    lend their connections.
  * 6. A pause of this process counts as at most two ticks, so replies that arrived during the pause are read first.
@@ -27,7 +28,7 @@ interface Watched {
 export interface Statements {
   /** Registers a statement that is about to be sent. */
   begin(statement: object): void
-  /** Ends a statement: its reply has ended, or its connection is closed. */
+  /** Stops watching a statement, because its reply has ended, it was cancelled, or its connection is closed. */
   end(statement: object): void
   isSettling(): boolean
   /** Waits until `isSettling` is false. */

@@ -3,7 +3,10 @@ import { SqlClient } from "effect/sql"
 import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
-/** Succeeds if the database responds within a second. Otherwise fails with one of the `errors` of its layer. */
+/**
+ * Succeeds if the database responds within a second, or responded at most 100 ms ago. Fails with one of the layer's
+ * `errors` during an outage.
+ */
 export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown, unknown>>()("database/Readiness") {
   static readonly layer = <U>(errors: OutageErrors<U>) =>
     Layer.effect(

@@ -1,6 +1,6 @@
 /**
- * Batches calls: the calls of a batch share one SQL statement or transaction. All writes of collections use it, and the
- * reads that their cache cannot serve.
+ * Batches calls: the calls of a batch share statements or a transaction. All creates and changes of collections are
+ * batched, and the reads that their caches cannot serve.
  *
  * Laws, beside those of `Batcher`:
  * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.

@@ -5,30 +5,26 @@
  *
  * 1. A value stays in the buffer until a write with this value succeeds, and is not written again after that. Only laws
  *    4 and 5 lose values.
- * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order.
+ * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order,
+ *    unless the database commits the statement of a failed write late.
  * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the failed write had
  *    committed nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
- *    overwrites stored values.
- * 4. At most `maxPending` keys are pending, and as many in a running flush. The oldest beyond that are dropped and
- *    logged.
+ *    replaces stored values, or recognises values that are stored already.
+ * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest are dropped, until
+ *    90 % are left, and logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
- *    lost: they are logged, and `OnLostValues` runs.
+ *    lost: they are logged, and `BackgroundFailures.onLostValues` runs.
  * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law
  *    3 or 4 applies to the value.
  */
-import { Context, type Duration, Effect, Exit, Latch, Semaphore } from "effect"
+import { type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../eviction/evictOldest.ts"
-import { makeCountFailure } from "./BackgroundFailures.ts"
+import { BackgroundFailures } from "./BackgroundFailures.ts"
 
 /** Limits how long the serialization of one write blocks the event loop. */
 const maxValuesPerWrite = 1_000
 
 const writeTimeout = "5 seconds"
-
-/** Runs when a last write fails, so that the process can exit with 1. */
-export const OnLostValues = Context.Reference<() => void>("petstore/WriteBehind/OnLostValues", {
-  defaultValue: () => () => {}
-})
 
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -44,7 +40,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly maxPending?: number
 }) {
   const warning = `Values for the table ${table} cannot be written`
-  const countFailure = yield* makeCountFailure(`write_${table}`)
+  const failures = yield* BackgroundFailures
+  const countFailure = yield* failures.makeCounter(`write_${table}`)
   /** The values that the running flush has taken and not yet written. */
   let taken: Array<readonly [K, A]> = []
   let pending = new Map<K, A>()
@@ -112,7 +109,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   const reportLost = Effect.suspend(() =>
     pending.size === 0 ? Effect.void : Effect.andThen(
       Effect.logError(`${pending.size} values for the table ${table} are lost, because the last write failed`),
-      Effect.flatMap(OnLostValues, Effect.sync)
+      Effect.sync(() => failures.onLostValues())
     )
   )
   // Finalizers run in reverse order, so the last flush starts once the fiber of `flushPending` has ended. No later

@@ -73,6 +73,7 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: 
   return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
 }
 
+/** `RequestLifecycle` makes one for each request. The default is frozen, so a transition outside of a request fails. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

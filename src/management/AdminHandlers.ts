@@ -28,13 +28,10 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
-/**
- * Whether no other process can count requests of the same keys. A reference with a default, because the in-memory
- * service of the client package has no database that could answer this.
- */
-export const IsSingleProcess = Context.Reference<boolean>("petstore/management/IsSingleProcess", {
-  defaultValue: () => true
-})
+/** Whether no other process can count requests of the same keys. */
+export class IsSingleProcess extends Context.Service<IsSingleProcess, boolean>()(
+  "petstore/management/IsSingleProcess"
+) {}
 
 const keyHandlers = HttpApiBuilder.group(AdminApi, "keys", (handlers) =>
   Effect.gen(function*() {

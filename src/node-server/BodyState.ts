@@ -1,4 +1,4 @@
-/** The body of a request as one value. Its reader gets it whenever it asks, so no event of the body can be missed. */
+/** The body of a request as one value. A reader may ask before or after the body settles, so it misses no event. */
 import { Predicate } from "effect"
 
 export type SettledBody =
@@ -9,8 +9,9 @@ export type BodyState = { readonly _tag: "Growing" } | SettledBody
 
 export interface BodySource {
   /**
-   * Calls `reader` once, with the whole body or its fault: at once if the body has settled, or else when it settles. A
-   * request has one reader. If `reader` throws, the connection ends.
+   * Calls `reader` once, with the whole body or its fault: at once if the body has settled, or else after it settles.
+   * If the connection closes first, the body never settles. A request has one reader. If `reader` throws, the
+   * connection ends.
    */
   whenRead(reader: (body: SettledBody) => void): void
 }

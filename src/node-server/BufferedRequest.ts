@@ -3,11 +3,11 @@
  * each.
  *
  * Laws, whatever the sizes of the chunks and whenever the reader asks:
- * - The body grows until it is whole or has failed, and never changes after that.
- * - It holds at most `bodyBytes` in at most `bodyChunks` chunks. `bodyFault` tells the connection of a larger body, and
- *   the connection makes it fail.
- * - A reader gets the settled body exactly once. It may ask before or after the body settles. Readers of the stream get
- *   it too: once they have begun to read, the stream ends, or fails with the fault.
+ * - A whole or failed body never changes. If the connection closes first, the body stays growing.
+ * - A body holds at most `bodyBytes`, from at most `bodyChunks` chunks. Beyond either limit, `bodyFault` tells the
+ *   connection, which makes the body fail.
+ * - A reader gets a settled body exactly once, whether it asked before or after the body settled. Readers of the stream
+ *   get a settled body too: once they have begun to read, the stream ends, or fails with the fault.
  */
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
@@ -16,7 +16,7 @@ import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
 export interface RequestHost {
   readonly limits: { readonly bodyBytes: number; readonly bodyChunks: number }
   bodyWhole(request: BufferedRequest): void
-  /** The body is larger than its limits. Calls `failBody`. */
+  /** The body is over one of its limits. Calls `failBody`. */
   bodyFault(fault: Error): void
   /** Ends the connection after a defect of a reader. */
   crash(defect: unknown): void
@@ -115,8 +115,8 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   }
 
   /**
-   * Calls `reader`, and ends the connection if `reader` throws. Its callers, Node's parser and the event loop, have no
-   * catch, so the error would end the process.
+   * Calls `reader`, and ends the connection if `reader` throws. Node's parser and the event loop have no catch, so an
+   * error within `push` or `nextTick` would end the process.
    */
   #guard<A extends ReadonlyArray<unknown>>(reader: (...values: A) => void, ...values: A): void {
     try {

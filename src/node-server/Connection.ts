@@ -1,13 +1,14 @@
 /**
  * The state of one connection: its latest request, the start of the request that waits, and the time of its end. A
- * fault is a body over its limits, a half-close within a body, or input that `ParserRejections` reports.
+ * fault is a body over its limits, a half-close within a body, or whatever `ParserRejections` reports.
  *
  * Laws, whatever the client sends and however it cuts it:
  * - Requests start one at a time, in order, each after the response before it was sent. At most one waits.
- * - After a third request or a fault, nothing more is read: pending responses are sent, then the connection ends.
+ * - After a third unanswered request or a fault, further input is dropped: pending responses are sent, then the
+ *   connection ends.
  * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
- * - `endsAt` always has a value. It moves at the start and the end of a request or response, at a fault, and when the
- *   connection begins to end. A single byte never moves it.
+ * - `endsAt` always has a value. Only these move it: the start of a request, the writing of its response, the end of
+ *   both, a fault, and the beginning of the connection's end. Bytes within a head or a body do not.
  */
 import type { Socket } from "node:net"
 import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
@@ -18,11 +19,11 @@ import type { UnreadResponses } from "./UnreadResponses.ts"
 export interface ConnectionLimits {
   readonly bodyBytes: number
   readonly bodyChunks: number
-  /** How long a connection may take between a response and the end of the next request's head. */
+  /** How long a connection may take from its start, or from the end of a request, to the end of the next head. */
   readonly idleMs: number
-  /** The maximum time from the start of a request to the end of its response. */
+  /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
-  /** The maximum time in which the client must read a response. */
+  /** The maximum time in which the client must read a written response. */
   readonly readMs: number
 }
 
@@ -34,7 +35,7 @@ interface ConnectionHost {
   readonly onDefect: (defect: unknown) => void
 }
 
-/** How long the client may take to read the last response. Then the connection is reset. */
+/** How long the connection may stay open after its last response was sent. Then it is destroyed. */
 const closeMs = 1_000
 
 /** A parser callback that makes Node drop a request, and the rest of the bytes that were read with it. */
@@ -58,7 +59,10 @@ export class Connection implements RequestHost, ResponseHost {
   /** Starts the latest request, while it waits for the response before it. */
   #start: (() => void) | undefined
   #hasFault = false
-  /** The total size in bytes of the requests with `Upgrade`, if the connection has received nothing else. */
+  /**
+   * The total size in bytes of the requests with `Upgrade` that began the connection. Once the connection has received
+   * anything else, `socket.bytesRead` differs, and this no longer changes.
+   */
   #upgradeBytes = 0
   #undoUpgrade: (() => void) | undefined
 
@@ -126,7 +130,7 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Ends the connection after `fault`. If the body of a request is incomplete, makes it fail, so that its handler
+   * Ends the connection after `fault`. If the body of a request is incomplete, makes the body fail, so that the handler
    * responds. If the handler has already responded, only closes the connection. Without an incomplete body, calls
    * `respond` after any pending response. `respond` must call `end`.
    */
@@ -194,6 +198,7 @@ export class Connection implements RequestHost, ResponseHost {
       this.#undoUpgrade = undefined
       const { headers, method = "", rawHeaders, url = "" } = request
       const fields = rawHeaders.reduce((size, text) => size + text.length + ": ".length, 0)
+      // The size of a chunked body is not known. `NaN` equals no number, so the connection closes.
       const body = headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : NaN
       const readTo = this.#upgradeBytes + `${method} ${url} HTTP/1.1\r\n\r\n`.length + fields + body
       if (this.#socket.bytesRead !== readTo) return

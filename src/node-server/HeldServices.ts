@@ -2,7 +2,10 @@
  * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
  * they were built with, so requests need no copies of those. Such copies would take 16 to 26 % more bytes a request
  * (docs/performance.md). Everything else in the context reaches requests, such as a `Context.Reference` that a user of
- * the layers sets.
+ * the layers sets. Only Effect's memo map of layers does not.
+ *
+ * A request has the services of its server's context, as `contextOf` of `NodeServer.ts` reduces it, and those of its
+ * handlers' context. For collections, `layer` of `http/CollectionHandlers.ts` lists these.
  */
 import { Context, Effect, Layer } from "effect"
 
@@ -13,6 +16,8 @@ const HeldServices = Context.Reference<ReadonlySet<string>>("petstore/node-serve
 
 /**
  * Provides services as `Layer.provide` does. Requests get no copies of these services, nor of a Reference among them.
+ * Use it around a server, for services that layers get when they are built. Use `Layer.provide` for a Reference that
+ * requests read themselves.
  */
 export const provide = <ROut, E2, RIn>(services: Layer.Layer<ROut, E2, RIn>) => {
   const held = Layer.flatMap(services, (built) =>

@@ -28,9 +28,9 @@ export interface Limits {
   readonly bodyChunks: number
   /** The maximum time from the first byte of a request to the last one of its body. */
   readonly arrivalMs: number
-  /** The maximum time from the start of a request to the end of its response. */
+  /** The maximum time from the start of a request's handler until the response is written. */
   readonly requestMs: number
-  /** The maximum time in which the client must read a response. */
+  /** The maximum time in which the client must read a written response. */
   readonly readMs: number
   readonly keepAliveMs: number
   readonly connections: number
@@ -47,7 +47,8 @@ export interface Options {
   /** Makes the response to a request that never reaches the routes. */
   readonly reject: ParserRejections.Reject
   /**
-   * Returns the part of the server's context that requests use, because Effect copies this context for every request.
+   * Reduces the server's context to what requests use. Effect copies the context for every request, so a smaller one
+   * costs less.
    */
   readonly contextOf: (context: Context.Context<Scope.Scope>) => Context.Context<Scope.Scope>
   /** How long requests in flight may take once the server closes. Then they are interrupted. */
@@ -65,7 +66,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ limits, unread }: Options) 
     requestTimeout: limits.arrivalMs,
     connectionsCheckingInterval: 1_000,
     keepAliveTimeout: limits.keepAliveMs,
-    // Disable Node's check of `Host`, because the 400 that Node sends has no Error body. The routes check `Host`.
+    // Disable Node's check of `Host`, because the 400 that Node sends has no Error body. The routes must check `Host`.
     requireHostHeader: false
   })
   // Node silently drops headers over this maximum. One extra lets the routes see the excess.

@@ -1,4 +1,7 @@
-/** A response that waits for its turn on the connection, and that is sent at the end of the event-loop turn. */
+/**
+ * A response that waits until the connection's earlier responses are sent. All responses that end in one event-loop
+ * turn are sent together.
+ */
 import { ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { BufferedRequest } from "./BufferedRequest.ts"
@@ -9,7 +12,7 @@ export interface ResponseHost {
   readonly sends: TurnSends
   /** The connection's earlier responses are sent. */
   turnCame(): void
-  /** The response is written to the socket. It holds `bytes` of memory until its client reads it. */
+  /** The response is written to the socket. It holds `bytes` of memory until the socket has sent it. */
   responseWritten(response: OrderedResponse, bytes: number): void
   /** The response has left the process, or its connection is closed. */
   responseSent(response: OrderedResponse): void
@@ -58,7 +61,8 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   }
 
   /**
-   * Calls Node's `end` with the arguments of the earlier call of `end`. `TurnSends` calls this at the end of the turn.
+   * Calls Node's `end` with the arguments of the earlier call of `end`. `TurnSends` calls this at the end of the turn,
+   * or at a `flush` before that.
    */
   send(): void {
     const { host } = this

@@ -9,19 +9,20 @@
  *    `checkExpectation`). `emit` passes it to `Connection.receive`, which lets at most one request wait.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
  * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. `TurnSends` calls
- *    Node's `end` at the end of the turn. `UnreadResponses` counts the response's bytes if the socket does not take
- *    them.
- * 5. Once the response is sent, Node calls its `detachSocket`. Then it closes the connection (`destroySoon`), or calls
- *    `assignSocket` of the response that waits, which starts its request.
+ *    Node's `end` at the end of the turn. `UnreadResponses` counts the response's bytes if the socket does not take all
+ *    of them at once.
+ * 5. Once the response is sent, Node calls its `detachSocket`. After the last response, Node then closes the connection
+ *    (`destroySoon`). Otherwise, if a response waits, it calls `assignSocket` of that one, which starts its request.
  * 6. Malformed input, timeouts and `CONNECT` arrive as `clientError` and `connect`: `ParserRejections` passes them to
  *    `Connection.fail`.
  *
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.
- * - Each connection ends within the times of `limits`, whatever its client sends (the laws of `Connection`).
- * - If a listener of the server, a reader of a body, or the sending of a response throws, its own connection ends, and
- *   no other. `onDefect` gets the error. Other callbacks cannot throw: they only change fields and maps, and end or
- *   destroy sockets, whose events come later.
+ * - Within the times of `limits`, each connection gets its next whole request, or ends, whatever its client sends (the
+ *   laws of `Connection`).
+ * - If a listener for a connection or a request, a reader of a body, or the sending of a response throws, its own
+ *   connection ends, and no other. `onDefect` gets the error. Other callbacks cannot throw: they only change fields and
+ *   maps, and end or destroy sockets, whose events come later.
  */
 import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
@@ -34,7 +35,7 @@ import type { UnreadResponses } from "./UnreadResponses.ts"
 interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedResponse> {
   readonly keepAliveTimeout: number
   readonly headersTimeout: number
-  /** How often the server looks for connections that must end, in milliseconds. */
+  /** The time between two checks for connections that must end, in milliseconds. */
   readonly connectionsCheckingInterval: number
   readonly limits: Omit<ConnectionLimits, "idleMs">
   readonly unread: UnreadResponses
@@ -59,8 +60,8 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
     super({ ...options, IncomingMessage: BufferedRequest, ServerResponse: OrderedResponse })
     const { connectionsCheckingInterval, headersTimeout, keepAliveTimeout, limits, onDefect, unread } = options
     this.onDefect = onDefect
-    // Node's own timeouts end idle connections earlier. `idleMs` is for clients that postpone those with empty lines
-    // between requests.
+    // Node's own timeouts end idle connections earlier. `idleMs` is for clients that postpone Node's timeouts with
+    // empty lines between requests.
     const idleMs = keepAliveTimeout + keepAliveBufferMs + headersTimeout + 2 * connectionsCheckingInterval
     this.limits = { ...limits, idleMs }
     this.unread = unread

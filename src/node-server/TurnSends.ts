@@ -1,6 +1,7 @@
 /**
- * Sends all responses of an event-loop turn together, so that each client process wakes only once for them. A get then
- * takes 0.5 to 0.7 times the CPU, but the same on a machine where waking is cheap (docs/performance.md).
+ * Sends all responses of an event-loop turn one right behind the other, so that a client process with several of them
+ * usually wakes once. A get then takes 0.5 to 0.7 times the CPU, but the same on a machine where waking is cheap
+ * (docs/performance.md).
  *
  * Laws: each added response is sent once, in the order of adding, at the end of its turn. `send` must not throw, because
  * the other responses of the turn would then not be sent.

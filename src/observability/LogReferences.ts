@@ -3,12 +3,13 @@ import { Context, type Logger } from "effect"
 /**
  * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
  * calls `write` directly: without a socket, Effect's logger takes a third of the CPU of a list (docs/performance.md).
+ * Without them, the same lines pass Effect's logger.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
 >("petstore/observability/JsonLines", { defaultValue: () => undefined })
 
-/** Whether to write the access log: the setting `ACCESS_LOG`. */
+/** Whether to write the access log: the setting `ACCESS_LOG`. `Logging.layer` sets it together with the logger. */
 export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
   defaultValue: () => true
 })

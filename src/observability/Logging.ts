@@ -13,8 +13,8 @@ const dropped = counter(
 )
 
 /**
- * If the reader of standard error is gone, or its disk is full, the process continues without logs. `stderr.write`
- * reports such an error as an event. Without this listener, the event would end the process.
+ * If the reader of standard error is gone, or the disk of its file is full, the process continues without logs.
+ * `stderr.write` reports such an error as an event. Without this listener, the event would end the process.
  */
 const ignoreError = (): void => {}
 

@@ -55,8 +55,8 @@ const exporters = Layer.mergeAll(
 )
 
 /**
- * The maximum number of characters of an attribute. It bounds the size of a batch, because a client can send a path or
- * a `User-Agent` of 16 KiB.
+ * The maximum number of characters of a span's attribute. It bounds the size of a batch, because a client can send a
+ * path or a `User-Agent` of 16 KiB.
  */
 const maxAttributeLength = 3_000
 
@@ -84,7 +84,7 @@ const exported = Layer.effect(
   })
 )
 
-/** Gives each process an instance id. Without it, the metrics of all processes would be one time series. */
+/** Gives each process an instance id, besides the defaults. Without the id, all processes would share time series. */
 const withDefaults = Layer.unwrap(Effect.gen(function*() {
   const environment = yield* Config.withDefault(Settings.environment.config, "none")
   const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`

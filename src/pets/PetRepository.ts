@@ -18,8 +18,8 @@ export const pets: Table<NewPet, "status", IdempotencyKeyReused, ServiceUnavaila
   // This many pets with names of typical length use about 80 MB of memory.
   maxCached: 2 ** 19,
   isCached: ({ name }) => name.length <= 100,
-  // Pets were the first resource. The stored hashes of their idempotency keys are of this text, without the table's
-  // name.
+  // Must stay as it is, without the table's name: the hashes stored with idempotency keys are of this text, from when
+  // pets were the only resource.
   canonicalText: ({ categoryId, name, status, ...others }) =>
     JSON.stringify([name, categoryId, status, ...Object.entries(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
 }

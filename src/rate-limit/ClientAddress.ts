@@ -30,8 +30,8 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
  * For requests from trusted proxies, sets `remoteAddress` to the last address in `X-Forwarded-For` that is not a
- * trusted proxy. Clients can forge all earlier addresses. If all addresses are trusted proxies, uses the first one. An
- * entry that is no address leaves the request unchanged.
+ * trusted proxy. Clients can forge all earlier addresses. If all addresses are trusted proxies, uses the first one. If
+ * the search from the right meets an entry that is no address, the request stays unchanged.
  */
 export const applyForwardedFor = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })

@@ -10,8 +10,9 @@
  * 3. A state leaves memory only after its last change was saved, and at least `minGeneration` after its last load, use
  *    or save. So a statement whose result can still enter by law 2 has read that change.
  * 4. Only the monotonic clock evicts: steps of the wall clock lose nothing.
- * 5. About `maxStates` saved states and `maxUnsaved` unsaved ones are in memory at most. While `maxUnsaved` states
- *    cannot be saved, changes of other keys fail, so that no limit is exceeded.
+ * 5. At most about `maxStates` saved states and `maxUnsaved` unsaved ones are in memory, and more saved ones only if
+ *    more than `maxStates / 2` keys are used within `minGeneration`. While `maxUnsaved` states cannot be saved, changes
+ *    of other keys fail, so that no limit is exceeded.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
 import * as Batcher from "../database/Batcher.ts"
@@ -48,7 +49,7 @@ const cannotSave: Unavailable = {
 interface Store {
   /** The table, for logs and metrics. */
   readonly table: string
-  /** The failure of a load that takes too long. */
+  /** The failure of a load that takes too long, or whose results cannot enter memory. */
   readonly unavailable: Unavailable
   readonly load: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Policy.State>, Unavailable>
   readonly save: (states: ReadonlyMap<string, Policy.State>, saveNumber: number) => Effect.Effect<void, unknown>
@@ -73,7 +74,7 @@ export const make = Effect.fnUntraced(function*(
   let saves = 0
   const hasStates = yield* Latch.make()
 
-  /** Evicts the states that were not used in the last generation. */
+  /** Evicts the saved states that were not used in the generation that ends. */
   const beginGeneration = (): void => {
     old = young
     young = new Map()
@@ -117,12 +118,13 @@ export const make = Effect.fnUntraced(function*(
   })
 
   /**
-   * Adds a state that a statement has read, or `undefined` if there is none. The statement began at `startedAt`, in
-   * monotonic nanoseconds.
+   * Adds a state that a statement has read, or `undefined` if there is none, as far as law 2 allows. The statement
+   * began at `startedAt`, in monotonic nanoseconds.
    */
   const addLoaded = (key: string, state: Policy.State | undefined, startedAt: bigint): void => {
     if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? Policy.noCounts)
   }
+  /** Reads the state of a key from the store into memory. */
   const load = yield* Batcher.make({
     name: "RateLimiter.load",
     concurrency: 1,
@@ -147,6 +149,7 @@ export const make = Effect.fnUntraced(function*(
     })
 
   return {
+    /** Returns the state of a key, if it is in memory. */
     find,
     /** Returns the state of a key. Loads it if it is not in memory. */
     load: (key: string) => loadWhileAbsent(key, maxLoads),
@@ -161,6 +164,7 @@ export const make = Effect.fnUntraced(function*(
   }
 })
 
+/** The states of keys, as `make` returns them, and also those of addresses. */
 interface CallerStates {
   /** Returns `undefined` if the caller's state must be loaded. */
   find(caller: Caller): Policy.State | undefined

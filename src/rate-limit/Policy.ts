@@ -14,7 +14,7 @@ export interface Limits {
   readonly perDay: number
 }
 
-/** A window of a caller, and what is left of its limit. `resetAt` is in epoch milliseconds. */
+/** A window of a caller, and what is left of its limit. */
 export interface Window {
   /** The name of the window. */
   readonly name: "minute" | "day"
@@ -24,13 +24,13 @@ export interface Window {
   readonly seconds: number
   /** The requests that remain in the window. */
   readonly remaining: number
-  /** When the window ends. */
+  /** When the window ends, or would end if it opened now, in epoch milliseconds. */
   readonly resetAt: number
 }
 
 /** Whether a request is allowed. Times are in epoch milliseconds. */
 export interface Decision {
-  /** Whether the request is within the limits. */
+  /** Whether the request is within the limits, and its caller not banned. */
   readonly allowed: boolean
   /** The end of the ban, if the caller is banned. */
   readonly bannedUntil: number | undefined
@@ -66,8 +66,8 @@ export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
   /**
-   * A client that obeys `Retry-After` and sends one request at a time gets at most two rejections a minute, so it is
-   * never banned.
+   * A client that shares its key with no other, obeys `Retry-After` and sends one request at a time gets at most two
+   * rejections a minute, so its key is never banned.
    */
   minRejections: 3,
   minSeconds: 60,
@@ -102,7 +102,7 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
 
 /**
  * Ends the ban and clears the rejections that count towards the next ban. Keeps the length of the last ban, so that a
- * ban within the next hour lasts twice as long.
+ * ban within the next hour lasts twice as long, up to an hour.
  */
 export const unban = ({ ban, day, minute }: State, now: number): State => ({
   minute,
@@ -155,18 +155,15 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
 const decisionOf = ({ allowed, banBegan, next: state }: Outcome, limits: Limits, now: number): Decision => {
-  const left = (count: Count | undefined, seconds: number, limit: number) => {
-    const { resetAt, used } = current(count, seconds, now)
-    return { remaining: Math.max(0, limit - used), resetAt }
+  const windowOf = (kind: typeof minuteWindow | typeof dayWindow, count: Count | undefined, limit: number): Window => {
+    const { resetAt, used } = current(count, kind.seconds, now)
+    return { ...kind, limit, remaining: Math.max(0, limit - used), resetAt }
   }
   return {
     allowed,
     bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
     banBegan,
     decidedAt: now,
-    windows: [
-      { ...minuteWindow, limit: limits.perMinute, ...left(state.minute, minuteWindow.seconds, limits.perMinute) },
-      { ...dayWindow, limit: limits.perDay, ...left(state.day, dayWindow.seconds, limits.perDay) }
-    ]
+    windows: [windowOf(minuteWindow, state.minute, limits.perMinute), windowOf(dayWindow, state.day, limits.perDay)]
   }
 }

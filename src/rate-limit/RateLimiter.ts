@@ -25,7 +25,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
    * be saved.
    */
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
-  /** Returns what `charge` would decide, without counting. */
+  /** Returns what `charge` would decide, without counting or beginning a ban. */
   peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Lifts the ban of a caller: for all processes while they count in Redis, otherwise for this process only. */
   unban(caller: Caller): Effect.Effect<void, Unavailable>
@@ -59,9 +59,9 @@ const maxAddresses = 100_000
 const maxCheckedPerTurn = 10_000
 
 /**
- * The rate-limit states of callers, in memory. Addresses, and keys beyond `maxKeys`, are in an LRU cache, because one
- * client can use any number of addresses. Once a minute, states without further effect are deleted. Without states, no
- * timer runs, so a test with `TestClock` has nothing to wake.
+ * The rate-limit states of callers, in memory: an LRU cache of at most `maxKeys` keys (0: addresses only), and one of
+ * addresses, because one client can use any number of them. Once a minute, states without further effect are deleted.
+ * Without states, no timer runs, so a test with `TestClock` has nothing to wake.
  */
 export const makeStates = Effect.fnUntraced(function*<State extends Policy.State>(
   { maxKeys, none }: { readonly maxKeys: number; readonly none: State }

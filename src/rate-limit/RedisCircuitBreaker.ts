@@ -3,13 +3,13 @@
  *
  * - Each command ends once, within the timeout (pauses of the process do not count): by `onReply`, or by `onFailure`,
  *   which is also called if `onReply` throws. A later reply changes nothing.
- * - A timeout, a lost connection or a server error opens the breaker of that master, and fails its commands in flight
- *   in the same turn. An error in one command does not open it.
- * - While a breaker is open, its master gets one probe at a time and no command. A reply in time closes it.
- * - If a callback or the client throws, only that command fails, and the error is logged.
- * - When the scope closes, commands in flight fail. From then on, nothing is sent.
+ * - A timeout, a lost connection, a server error or an exception of the client opens the breaker of the command's
+ *   master, and fails the commands in flight to that master in the same turn. An error in one command opens no breaker.
+ * - While a breaker is open, its master gets one probe at a time and no command. A reply in time closes the breaker.
+ * - If a callback throws, only its own command fails, and the exception is logged.
+ * - When the scope closes, commands in flight fail. From then on, no command is sent.
  */
-import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
+import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, type RedisOptions, unnamedServer } from "./RedisClient.ts"
@@ -23,17 +23,6 @@ const probeInterval = "250 millis"
  * connection is then closed before the next probe.
  */
 const extraProbeTimeout = Duration.seconds(5)
-
-const makeMetrics = (prefix: string) => ({
-  durations: Metric.histogram(`${prefix}rate_limit_redis_duration_seconds`, {
-    description: "Duration of round trips to Redis, including those that timed out.",
-    attributes: { unit: "s" },
-    boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-  }),
-  fallback: Metric.gauge(`${prefix}rate_limit_fallback`, {
-    description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
-  })
-})
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
@@ -50,11 +39,11 @@ interface InFlight {
   readonly onFailure: () => void
 }
 
-export type BreakerOptions = Pick<RedisOptions, "logDown" | "metricPrefix" | "timeout">
+export type BreakerOptions = Pick<RedisOptions, "logDown" | "metrics" | "timeout">
 
-export const make = Effect.fnUntraced(function*({ logDown, metricPrefix, timeout }: BreakerOptions) {
+export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: BreakerOptions) {
   const client = yield* RedisClient
-  const { durations, fallback } = makeMetrics(metricPrefix)
+  const { durations, fallback } = metrics
   const context = yield* Effect.context()
   const fork = yield* FiberSet.makeRuntime()
   const clock = yield* Clock.Clock
@@ -169,8 +158,8 @@ export const make = Effect.fnUntraced(function*({ logDown, metricPrefix, timeout
     attempt,
     isUp: (): boolean => down.size === 0,
     /**
-     * Calls `onFailure` if Redis is down, the command fails, or `onReply` throws. Redis may have run the command,
-     * or may run it later.
+     * Calls `onFailure` if the master is down, the command fails, `onReply` throws, or the scope closes. Redis may have
+     * run the command, or may run it later.
      */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)

@@ -1,5 +1,5 @@
 import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
-import { type Cause, Context, Duration, Effect, Layer, Redacted } from "effect"
+import { type Cause, Context, Duration, Effect, Layer, type Metric, Redacted } from "effect"
 import { isIP } from "node:net"
 import type { ConnectionOptions } from "node:tls"
 import { createClient, createCluster, createSentinel } from "redis"
@@ -28,8 +28,14 @@ export interface RedisOptions {
   readonly logDown: (server: string, cause: unknown) => Effect.Effect<void>
   /** The beginning of the names of Redis keys. */
   readonly prefix: string
-  /** The beginning of the names of metrics. */
-  readonly metricPrefix: string
+  readonly metrics: {
+    /** The seconds of round trips to Redis, including those that timed out. */
+    readonly durations: Metric.Histogram<number>
+    /** 1 while a server does not respond and this process counts on its own, else 0. */
+    readonly fallback: Metric.Gauge<number>
+    /** The decisions without Redis. */
+    readonly localDecisions: Metric.Counter<number>
+  }
 }
 
 /** Placeholder name for the only master (single server or Sentinel), or for a cluster master that is not known yet. */

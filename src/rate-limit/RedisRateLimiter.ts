@@ -13,6 +13,7 @@ import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
+import type { Command } from "./RedisScript.ts"
 
 /**
  * The maximum number of keys whose states are in memory for an outage. If the state of a key is evicted, the key starts
@@ -21,23 +22,18 @@ import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 const maxKeys = 100_000
 
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
-const maxCallsPerBatch = 128
+const maxChargesPerBatch = 128
 
-interface Call {
-  readonly verb: "charge" | "peek"
-  readonly resume: (decision: Exit.Exit<Policy.Decision>) => void
-}
+/** Ends a call with its result. */
+type Resume<A> = (exit: Exit.Exit<A>) => void
 
 /**
- * The calls for one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
- * its calls and must not be interrupted: Redis may already have counted the requests.
+ * The charges of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the order of
+ * its charges and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
-  readonly caller: Caller
   readonly limits: Policy.Limits
-  readonly calls: Array<Call>
-  /** The number of the batch's command. It ascends from command to command. */
-  readonly number: number
+  readonly charges: Array<Resume<Policy.Decision>>
 }
 
 /** A state in memory, and the number of the newest command whose reply it contains. */
@@ -45,64 +41,49 @@ interface NumberedState extends Policy.State {
   readonly number: number
 }
 
-const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
-
 const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOptions) {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
   const callers = yield* makeStates<NumberedState>({ maxKeys, none: { number: 0 } })
-  const localDecisions = Metric.counter(`${options.metricPrefix}rate_limit_fallback_decisions_total`, {
-    description: "Rate limit decisions made without Redis.",
-    incremental: true
-  })
+  const { localDecisions } = options.metrics
   // Prometheus' `increase` misses the first event of a counter that appears with the value 1.
   yield* Metric.update(localDecisions, 0)
   const requests = yield* RedisCircuitBreaker.make(options)
 
   let lastNumber = 0
-  /** Keeps the state that a reply contains, unless memory has one from the reply to a newer command. */
-  const keepReply = (caller: Caller, number: number, state: Policy.State): void => {
-    if (number >= callers.get(caller).number) callers.set(caller, { ...state, number })
-  }
-  const keepLocally = (caller: Caller, state: Policy.State): void => {
-    callers.set(caller, { ...state, number: callers.get(caller).number })
-  }
-
-  const decide = (
-    { calls, caller, limits }: Batch,
-    state: Policy.State,
-    now: number,
-    keep: (next: Policy.State) => void
+  /** Sends a command, and decides its calls one after the other on the state from its reply, or on that in memory. */
+  const send = <A>(
+    caller: Caller,
+    command: Command,
+    calls: ReadonlyArray<Resume<A>>,
+    decide: (state: Policy.State, now: number) => readonly [result: A, next: Policy.State]
   ): void => {
-    let next = state
-    const decisions = calls.map(({ verb }) => {
-      if (verb === "peek") return Policy.peek(next, limits, now)
-      const charged = Policy.decide(next, limits, now, isKey(caller))
-      next = charged.next
-      return charged.decision
-    })
-    keep(next)
-    for (const [index, { resume }] of calls.entries()) {
-      const decision = decisions[index]
-      if (decision !== undefined) requests.attempt(() => resume(Exit.succeed(decision)))
+    const number = ++lastNumber
+    const decideAll = (before: Policy.State, numberBefore: number, now: number): void => {
+      let state = before
+      const decided = calls.map((resume) => {
+        const [result, next] = decide(state, now)
+        state = next
+        return () => resume(Exit.succeed(result))
+      })
+      // Memory may have a state from the reply to a newer command.
+      if (numberBefore >= callers.get(caller).number) callers.set(caller, { ...state, number: numberBefore })
+      for (const end of decided) requests.attempt(end)
     }
-  }
-  const decideLocally = (batch: Batch): void => {
-    localDecisions.updateUnsafe(countCharges(batch), context)
-    const { caller } = batch
-    const [state, now] = [callers.get(caller), clock.currentTimeMillisUnsafe()]
-    if (requests.attempt(() => decide(batch, state, now, (next) => keepLocally(caller, next)))) return
-    const failure = Exit.die(new Error("The rate limit could not be decided"))
-    for (const { resume } of batch.calls) requests.attempt(() => resume(failure))
-  }
-  const send = (batch: Batch): void => {
-    const { caller, limits, number } = batch
-    const charges = countCharges(batch)
+    const decideLocally = (): void => {
+      const state = callers.get(caller)
+      decideAll(state, state.number, clock.currentTimeMillisUnsafe())
+    }
     requests.send(
       caller,
-      charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits },
-      ({ now, state }) => decide(batch, state, now, (next) => keepReply(caller, number, next)),
-      () => decideLocally(batch)
+      command,
+      ({ now, state }) => decideAll(state, number, now),
+      () => {
+        if (command.verb === "charge") localDecisions.updateUnsafe(command.requests, context)
+        if (requests.attempt(decideLocally)) return
+        const failure = Exit.die(new Error("The rate limit could not be decided"))
+        for (const resume of calls) requests.attempt(() => resume(failure))
+      }
     )
   }
 
@@ -110,50 +91,46 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const flush = (): void => {
     const sent = batches
     batches = new Map()
-    for (const batch of sent.values()) send(batch)
+    for (const [caller, { charges, limits }] of sent) {
+      send(caller, { verb: "charge", requests: charges.length, limits }, charges, (state, now) => {
+        const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
+        return [decision, next]
+      })
+    }
   }
-  const add = (caller: Caller, limits: Policy.Limits, call: Call): void => {
+  const addCharge = (caller: Caller, limits: Policy.Limits, resume: Resume<Policy.Decision>): void => {
     const open = batches.get(caller)
     if (open !== undefined) {
       const { perDay, perMinute } = open.limits
-      if (perDay === limits.perDay && perMinute === limits.perMinute && open.calls.length < maxCallsPerBatch) {
-        open.calls.push(call)
+      if (perDay === limits.perDay && perMinute === limits.perMinute && open.charges.length < maxChargesPerBatch) {
+        open.charges.push(resume)
         return
       }
       flush()
     }
     if (batches.size === 0) setImmediate(flush)
-    batches.set(caller, { caller, limits, calls: [call], number: ++lastNumber })
-  }
-  const call = (verb: Call["verb"]) => (caller: Caller, limits: Policy.Limits) => {
-    // If the client disconnects, its call stays in the batch, so that Redis still counts the request.
-    const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, { verb, resume }))
-    return Effect.withFiber((fiber) =>
-      Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
-        ? decision
-        : Effect.withSpan(decision, `RateLimiter.${verb}`)
-    )
+    batches.set(caller, { limits, charges: [resume] })
   }
 
   return RateLimiter.of({
-    charge: call("charge"),
-    peek: call("peek"),
-    unban: (caller) =>
-      Effect.callback<void>((resume) => {
+    charge: (caller, limits) => {
+      // If the client disconnects, its charge stays in the batch, so that Redis still counts the request.
+      const decision = Effect.callback<Policy.Decision>((resume) => addCharge(caller, limits, resume))
+      return Effect.withFiber((fiber) =>
+        Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
+          ? decision
+          : Effect.withSpan(decision, "RateLimiter.charge")
+      )
+    },
+    peek: (caller, limits) =>
+      Effect.callback((resume) => {
         flush()
-        const number = ++lastNumber
-        requests.send(
-          caller,
-          { verb: "unban" },
-          ({ now, state }) => {
-            keepReply(caller, number, Policy.unban(state, now))
-            resume(Effect.void)
-          },
-          () => {
-            keepLocally(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
-            resume(Effect.void)
-          }
-        )
+        send(caller, { verb: "peek" }, [resume], (state, now) => [Policy.peek(state, limits, now), state])
+      }),
+    unban: (caller) =>
+      Effect.callback((resume) => {
+        flush()
+        send(caller, { verb: "unban" }, [resume], (state, now) => [undefined, Policy.unban(state, now)])
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })

@@ -1,6 +1,6 @@
 /**
  * A rate limiter that decides in memory, and saves the states of keys to the table `key_limits`, which has a row for
- * each key and process.
+ * each key and each process that used the key.
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -27,7 +27,7 @@ interface Options {
   readonly writeDurations: Metric.Histogram<number>
 }
 
-const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
+const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   const sql = yield* SqlClient.SqlClient
   // Each start gets a new number. So a process has no rows of its own at first, and continues each key's state as any
   // process saved it last.
@@ -81,7 +81,6 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
     }
   }, yield* Clock.Clock)
 
-  const lookups = yield* StateLookups
   const current: StateLookup = {
     stateOf: (keyId) =>
       sql`(SELECT state FROM key_limits WHERE key_id = ${keyId} ORDER BY ${ownElseLastSaved} LIMIT 1)`,
@@ -96,8 +95,9 @@ const makeLimiter = Effect.fnUntraced(function*({ errors, writeDurations }: Opti
       }
     }
   }
-  if (lookups !== undefined) lookups.current = current
+  const lookups = yield* StateLookups
+  lookups.current = current
   return limiter
 })
 
-export const layer = (options: Options) => Layer.effect(RateLimiter, makeLimiter(options))
+export const layer = (options: Options) => Layer.effect(RateLimiter, make(options))

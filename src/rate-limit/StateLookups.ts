@@ -13,9 +13,8 @@ export interface StateLookup {
  * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
  * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
  */
-export const StateLookups = Context.Reference<{ current: StateLookup | undefined } | undefined>(
-  "petstore/rate-limit/StateLookups",
-  { defaultValue: () => undefined }
-)
-
-export const layer = Layer.sync(StateLookups, () => ({ current: undefined }))
+export class StateLookups extends Context.Service<StateLookups, { current: StateLookup | undefined }>()(
+  "rate-limit/StateLookups"
+) {
+  static readonly layer = Layer.sync(StateLookups, () => ({ current: undefined }))
+}

@@ -19,6 +19,7 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AuditLog, CurrentOperator, make, memoryStore } from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import type { AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { databases, describeOnEach, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { untilTrue } from "../support/Process.ts"
@@ -226,4 +227,4 @@ it.effect("The banned keys are complete while bans are written to the audit log"
     waits = Effect.void
     yield* TestClock.adjust("10 seconds")
     assert.deepStrictEqual((yield* audit.list({ limit: 9 })).entries.map(({ at }) => at.epochMilliseconds), [3, 2, 1])
-  }))
+  }).pipe(Effect.provide(BackgroundFailures.layerIgnored)))

@@ -5,6 +5,7 @@ import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
 import * as SqlKeyUsage from "../../src/api-keys/SqlKeyUsage.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { describeOnEach, stores } from "../support/Databases.ts"
 
 const minuteMs = 60_000
@@ -229,7 +230,7 @@ it.effect("Key usage has at most 100,000 counts during an outage of the database
     const keys = ["key_139999", "key_180099", "key_239999"]
     const hours = yield* Effect.forEach(keys, (key) => Effect.map(read(usage, key), (history) => history.hours))
     assert.deepStrictEqual(hours, [[], [[300, 1, 0, 0]], [[300, 1, 0, 0]]])
-  }))
+  }).pipe(Effect.provide(BackgroundFailures.layerIgnored)))
 
 it.effect("Reads of usage that wait for a slow database fail with 503 within three seconds", () =>
   Effect.gen(function*() {
@@ -240,4 +241,4 @@ it.effect("Reads of usage that wait for a slow database fail with 503 within thr
     const exits = yield* Fiber.joinAll(reads)
     assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, true, false, false, false])
     for (const exit of exits.slice(2)) assert.include(String(exit), "ServiceUnavailable")
-  }))
+  }).pipe(Effect.provide(BackgroundFailures.layerIgnored)))

@@ -14,7 +14,7 @@ describe("exactJson", () => {
   const id = fc.oneof(fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }), fc.constantFrom(...bounds))
 
   it("encodes any pets, as the faster PetsJson does, and decodes the same pets from the text", async () => {
-    const samples = await Effect.runPromise(Arbitrary.sampleEffect(Arbitrary.schema(Pet), { count: 100 }))
+    const samples = await Effect.runPromise(Arbitrary.sampleEffect(Arbitrary.schema(Pet), { count: 100, seed: "pets" }))
     const others = fc.record({ id, name })
     const pet = fc.tuple(fc.constantFrom(...samples), others).map(([one, other]) => ({ ...one, ...other }))
     fc.assert(fc.property(fc.array(pet), (pets) => {

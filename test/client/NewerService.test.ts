@@ -5,8 +5,8 @@ import { FetchHttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { Auth, type NewPet, type Pet, type PetStatus, PetstoreApi } from "../../src/api/ApiExports.ts"
 import { AdminClient, PetstoreClient } from "../../src/client/ClientExports.ts"
-import { newerService } from "../support/NewerService.ts"
 import { serve } from "../support/Process.ts"
+import { newerService } from "./NewerService.ts"
 
 it.live("the client and derived clients read a newer service: fields, statuses, codes, headers and cursors", () =>
   Effect.gen(function*() {

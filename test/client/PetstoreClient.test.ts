@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import {
+  Arbitrary,
   Config,
   ConfigProvider,
   Duration,
@@ -17,6 +18,7 @@ import {
 import { FetchHttpClient, type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { NewPet } from "../../src/api/Pets.ts"
 import { AdminClient, isRetryable, type Options, PetstoreClient, withMetadata } from "../../src/client/ClientExports.ts"
 import { layerTest, TestService } from "../../src/testing.ts"
 
@@ -182,6 +184,20 @@ describe("PetstoreClient with the service in memory", () => {
         assert.isAtMost((yield* service.sentRequests).filter(({ status }) => status === 429).length, 1 + lost)
       }).pipe(Effect.provide(layerTest()))
   )
+
+  it.effect("returns every field of the schema as it was sent: from create, get and list", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const newPets = yield* Arbitrary.sampleEffect(Arbitrary.schema(NewPet), { count: 60, seed: "fields" })
+      const created = yield* Effect.forEach(newPets, (newPet) =>
+        Effect.gen(function*() {
+          const created = yield* client.create(newPet)
+          assert.deepStrictEqual(created, { id: created.id, ...newPet })
+          assert.deepStrictEqual(yield* client.get(created.id), created)
+          return created
+        }))
+      assert.deepStrictEqual((yield* client.list({ limit: 100 })).pets, created)
+    }).pipe(Effect.provide(layerTest({ limits: { perMinute: 1_000, perDay: 1_000 } }))))
 
   testOnService("fails at once, without a request, when a wait would exceed maxWait", function*(client, service) {
     yield* client.list()

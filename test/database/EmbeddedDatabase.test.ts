@@ -6,8 +6,7 @@ import { TestClock } from "effect/testing"
 import { statSync } from "node:fs"
 import { join } from "node:path"
 import * as DataDirectory from "../../src/database/DataDirectory.ts"
-import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { dataDirectory } from "../support/Databases.ts"
+import { dataDirectory, embeddedIn } from "../support/Databases.ts"
 import { untilTrue } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
@@ -23,7 +22,7 @@ it.effect("Only its owner can read a new DATA_DIR", () =>
 it.effect("Only their owner can read the files of the embedded database, which is vacuumed every ten minutes", () =>
   Effect.gen(function*() {
     const directory = yield* dataDirectory
-    const sql = Context.get(yield* Layer.build(EmbeddedDatabase.layer(directory, "DATA_DIR")), SqlClient.SqlClient)
+    const sql = Context.get(yield* Layer.build(embeddedIn(directory)), SqlClient.SqlClient)
     assert.deepStrictEqual(["pgdata", "lock"].map((name) => modeOf(join(directory, name))), ["700", "600"])
     const vacuums = Effect.map(
       sql<{ readonly count: bigint }>`SELECT vacuum_count AS count FROM pg_stat_user_tables WHERE relname = 'pets'`,

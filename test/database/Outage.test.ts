@@ -9,7 +9,6 @@ import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { databaseNames } from "../../src/config/RoomOptions.ts"
 import * as Database from "../../src/database/Database.ts"
-import { OnDataDirectoryLost } from "../../src/database/DataDirectory.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import { databaseAt, dataDirectory, hasServer, queryIn, temporaryDatabaseUrl } from "../support/Databases.ts"
@@ -86,7 +85,7 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
     Effect.gen(function*() {
       const directory = yield* dataDirectory
       const lost: Array<string> = []
-      const onLost = Layer.succeed(OnDataDirectoryLost, (error) =>
+      const database = EmbeddedDatabase.layer(directory, "DATA_DIR", (error) =>
         void lost.push("file" in error ? error.file : error.reason))
       const path = join(directory, file)
       yield* Effect.gen(function*() {
@@ -97,10 +96,8 @@ it.live.each(["lock", "pgdata/global/pg_control"])(
         renameSync(`${path}.old`, path)
         assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
         assert.deepStrictEqual(lost, [file])
-      }).pipe(Effect.provide(Layer.provide(EmbeddedDatabase.layer(directory, "DATA_DIR"), onLost)))
-    }),
-  // The first data directory of a test run takes as long as a hook may.
-  60_000
+      }).pipe(Effect.provide(database))
+    })
 )
 
 it.live.skipIf(!hasServer)(
@@ -133,7 +130,7 @@ it.live("The embedded database stays in place when a symbolic link to it changes
     })
     assert.lengthOf(yield* queryIn(directory)((sql) => sql`SELECT FROM pets`), 10_000)
     assert.isEmpty(yield* queryIn(other)((sql) => sql`SELECT FROM pets`))
-  }), 60_000)
+  }))
 
 const outageStates = ["57P", "53", "25006", "58", "55000", "3D000", "26000", "42P05"]
 const anyCode = fc.oneof(

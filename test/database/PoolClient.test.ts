@@ -8,7 +8,7 @@ import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
-import { AdminShare, makeDeadline } from "../../src/database/AdminShare.ts"
+import { makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import * as PoolClient from "../../src/database/PoolClient.ts"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
@@ -311,12 +311,13 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       Effect.gen(function*() {
         const { context, sql } = yield* makePool(maxConnections)
         const withinDeadline = yield* makeDeadline(databaseErrors).pipe(
-          Effect.provideService(AdminShare, Context.get(context, AdminShare))
+          Effect.provide(context)
         )
         const reads = Effect.replicateEffect(Effect.result(withinDeadline(sql`SELECT pg_sleep(1.7)`)), 14, {
           concurrency: 14
         })
-        const others = Effect.repeat(Effect.timeout(sql`SELECT 1`, "500 millis"), { times: 20 })
+        // Without a free connection, the first would wait for a read, so for 1.4 seconds.
+        const others = Effect.repeat(Effect.timeout(sql`SELECT 1`, "1200 millis"), { times: 20 })
         const [results] = yield* Effect.all([reads, Effect.delay(others, "300 millis")], { concurrency: 2 })
         assert.isTrue(results.some(Result.isSuccess))
         assert.isTrue(results.some(Result.isFailure))
@@ -340,7 +341,8 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
         yield* auditLog.recordBan({ keyId: "a", address: "192.0.2.1", at, until: at + 60_000 })
         const reads = Effect.replicateEffect(Effect.exit(auditLog.list({ limit: 10 })), 14, { concurrency: 14 })
         yield* Effect.forkScoped(reads)
-        yield* Effect.repeat(Effect.delay(Effect.timeout(sql`SELECT 1`, "1 second"), "100 millis"), { times: 30 })
+        // Without a free connection, one would wait until the reads fail after three seconds.
+        yield* Effect.repeat(Effect.delay(Effect.timeout(sql`SELECT 1`, "2 seconds"), "100 millis"), { times: 30 })
         yield* Fiber.join(locking)
         const bans = direct`SELECT FROM audit_log WHERE action = 'ban'`
         const stored = Effect.repeat(Effect.delay(bans, "100 millis"), { until: (rows) => rows.length > 0 })

@@ -10,19 +10,18 @@
  */
 import { Effect, Exit, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { existsSync, mkdirSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { setImmediate as nextTurn } from "node:timers/promises"
 import { Worker } from "node:worker_threads"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import { temporaryDirectoryIn } from "../support/Temporary.ts"
+import { inMemory, temporaryDirectoryIn } from "../support/Temporary.ts"
 import type { Break, Change, Mark } from "./RecordedService.ts"
 import { petOf, serviceIn } from "./RecordedWork.ts"
 
-/** In memory if possible, because the model decides what is durable, and the disk of a busy machine is slow. */
-const temporaryDirectory = temporaryDirectoryIn(existsSync("/dev/shm") ? "/dev/shm" : tmpdir())
+/** The model decides what is durable, and not the disk. */
+const temporaryDirectory = temporaryDirectoryIn(inMemory)
 
 /** Records the service in a worker. */
 export const record = (broken: Break = "none") =>

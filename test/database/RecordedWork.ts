@@ -3,20 +3,21 @@ import { NodeFileSystem } from "@effect/platform-node"
 import { ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { databaseOptions } from "../../src/config/RoomOptions.ts"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
-import * as Database from "../../src/database/Database.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import { random, sqlApiKeys, sqlStores } from "../support/Databases.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
+import { databaseOfSettings, random, sqlApiKeys, sqlStores } from "../support/Databases.ts"
 import type { Mark } from "./RecordedService.ts"
 
 /** The service's own layers on a data directory, in the order of `main.ts`. */
 export const serviceIn = (DATA_DIR: string) =>
   Layer.mergeAll(sqlStores, sqlApiKeys, SavedStates.layer(savedStatesOptions)).pipe(
-    Layer.provideMerge(Layer.unwrap(Effect.map(databaseOptions, Database.layer))),
+    Layer.provideMerge(Layer.merge(databaseOfSettings, BackgroundFailures.layerIgnored)),
+    Layer.provide(StateLookups.layer),
     Layer.provideMerge(AdminToken.layer),
     Layer.provideMerge(random),
     Layer.provide(NodeFileSystem.layer),

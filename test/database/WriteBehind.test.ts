@@ -2,6 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Fiber, Logger, References, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as WriteBehind from "../../src/database/WriteBehind.ts"
 
 const burstSize = 1_200
@@ -85,13 +86,21 @@ const runPlan = Effect.fnUntraced(
       if (/values .* are lost/.test(String(message))) losses.push("logged")
     })
     const scope = yield* Scope.make()
+    const failures = {
+      makeCounter: () => Effect.succeed(Effect.void),
+      onLostValues: () => void losses.push("reported")
+    }
     const buffer = yield* WriteBehind.make<string, Ids>({
       table: "pets",
       interval: intervalMs,
       maxPending,
       combine: (older, newer) => [...older, ...newer],
       write
-    }).pipe(Scope.provide(scope), Effect.provideService(Logger.CurrentLoggers, new Set([countDropped])))
+    }).pipe(
+      Scope.provide(scope),
+      Effect.provideService(BackgroundFailures, failures),
+      Effect.provideService(Logger.CurrentLoggers, new Set([countDropped]))
+    )
 
     /** Checks that each id is stored or pending once and in order, and returns how many keys have lost ids. */
     const check = (pending: Ids, when: string): number => {
@@ -161,8 +170,7 @@ const runPlan = Effect.fnUntraced(
     isClosing = true
     const closing = yield* Effect.forkChild(
       Scope.close(scope, Exit.void).pipe(
-        Effect.provideService(Logger.CurrentLoggers, new Set([countDropped])),
-        Effect.provideService(WriteBehind.OnLostValues, () => void losses.push("reported"))
+        Effect.provideService(Logger.CurrentLoggers, new Set([countDropped]))
       )
     )
     // Each outcome takes at most 19 seconds. Where the run loop yields often, a fiber needs several turns for a step.

@@ -49,30 +49,39 @@ describe("A slot", () => {
       assert.deepStrictEqual([...counts, yield* queued], [0, 3, 2, 0].map((value) => ({ value })))
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
-  it.effect("is released after any end of an operation, even of one that waited or is just giving up", () =>
-    Effect.gen(function*() {
-      const limit = yield* ConcurrencyLimit.make(maxRunning)
-      for (const end of [Effect.void, Effect.fail("no"), Effect.die("no"), Effect.interrupt]) {
-        for (const releasesFirst of [true, false]) {
-          yield* Effect.exit(limit(end))
-          const held = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning - 1)
-          const done = yield* Deferred.make<void>()
-          yield* fork(limit(Deferred.await(done)))
-          const release = fork(Effect.delay(Deferred.succeed(done, undefined), "1 second"))
-          if (releasesFirst) yield* release
-          const waiting = yield* Effect.replicateEffect(fork(limit(end)), 3)
-          if (!releasesFirst) yield* release
-          yield* TestClock.adjust("1 second")
-          yield* Fiber.interruptAll(held)
-          yield* TestClock.adjust("1 second")
-          for (const fiber of waiting) yield* Fiber.await(fiber)
-          let running = 0
-          const operation = limit(Effect.andThen(Effect.sync(() => running++), Effect.never))
-          yield* Fiber.interruptAll(yield* Effect.replicateEffect(fork(operation), maxRunning + 1))
-          assert.strictEqual(running, maxRunning)
-        }
-      }
-    }))
+  const ends = {
+    succeeds: Effect.void,
+    fails: Effect.fail("no"),
+    dies: Effect.die("no"),
+    "is interrupted": Effect.interrupt
+  }
+  const released = Object.entries<Effect.Effect<void, string>>(ends).flatMap(([title, end]) =>
+    (["just before", "just after"] as const).map((moment) => [title, moment, end] as const)
+  )
+  it.effect.each(released)(
+    "is released by an operation that %s, also if it waited, and a slot became free %s the end of its wait",
+    ([, moment, end]) =>
+      Effect.gen(function*() {
+        const limit = yield* ConcurrencyLimit.make(maxRunning)
+        yield* Effect.exit(limit(end))
+        const held = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning - 1)
+        const done = yield* Deferred.make<void>()
+        yield* fork(limit(Deferred.await(done)))
+        // Of two timers with the same end, the one that was set first fires first.
+        const release = fork(Effect.delay(Deferred.succeed(done, undefined), "1 second"))
+        if (moment === "just before") yield* release
+        const waiting = yield* Effect.replicateEffect(fork(limit(end)), 3)
+        if (moment === "just after") yield* release
+        yield* TestClock.adjust("1 second")
+        yield* Fiber.interruptAll(held)
+        yield* TestClock.adjust("1 second")
+        for (const fiber of waiting) yield* Fiber.await(fiber)
+        let running = 0
+        const operation = limit(Effect.andThen(Effect.sync(() => running++), Effect.never))
+        yield* Fiber.interruptAll(yield* Effect.replicateEffect(fork(operation), maxRunning + 1))
+        assert.strictEqual(running, maxRunning)
+      })
+  )
 
   const endings = {
     succeeds: Effect.void,

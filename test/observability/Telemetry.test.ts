@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Exit, Layer, Option, Tracer } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Layer, Option, Scope, Tracer } from "effect"
+import { TestClock } from "effect/testing"
 import { text } from "node:stream/consumers"
+import { closeWithin, maxTelemetryClose } from "../../src/config/Shutdown.ts"
 import { describeCause } from "../../src/observability/DescribeCause.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Databases.ts"
@@ -22,8 +24,8 @@ const silentCollector = Effect.gen(function*() {
   return { url, requests }
 })
 
-const buildWith = (env: Readonly<Record<string, string>>) =>
-  Layer.build(Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
+const buildWith = (env: Readonly<Record<string, string>>, layer = Telemetry.layer) =>
+  Layer.build(Layer.provide(layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
 describe("OpenTelemetry", { concurrent: true }, () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
@@ -97,30 +99,50 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       const { url } = yield* silentCollector
       // Nothing listens on port 1.
       const urls = { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://127.0.0.1:1" }
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ...urls, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" })
+      const env = { ...urls, OTEL_EXPORTER_OTLP_TIMEOUT: "20000", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
       const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
       for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
       const signalledAt = performance.now()
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-      assert.isBelow(performance.now() - signalledAt, 3_000)
+      // By themselves, the exporters would wait for 20 seconds.
+      assert.isBelow(performance.now() - signalledAt, 10_000)
     }))
 
-  it.live("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
+  it.effect("waits for the collector for one second when it ends", () =>
+    Effect.gen(function*() {
+      const { requests, url } = yield* silentCollector
+      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      const scope = yield* Scope.make()
+      const context = yield* Scope.provide(buildWith(env, closeWithin(maxTelemetryClose)(Telemetry.layer)), scope)
+      startSpan(Context.get(context, Tracer.Tracer)).end(1n, Exit.void)
+      yield* until(() => requests.open > 0)
+      const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+      yield* TestClock.adjust("999 millis")
+      assert.isUndefined(closing.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.isDefined(closing.pollUnsafe())
+    }))
+
+  it.effect("drops batches beyond four, and ends each after OTEL_EXPORTER_OTLP_TIMEOUT, while the collector is silent", () =>
     Effect.gen(function*() {
       const { requests, url } = yield* silentCollector
       const bounds = { OTEL_EXPORTER_OTLP_TIMEOUT: "500", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
       const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, ...bounds }
       const tracer = Context.get(yield* buildWith(env), Tracer.Tracer)
       for (let i = 0; i < 50; i++) startSpan(tracer).end(1n, Exit.void)
-      yield* until(() => requests.accepted > 0 && requests.open === 0, 5)
-      assert.strictEqual(requests.accepted, 4)
+      yield* until(() => requests.open === 4)
+      yield* TestClock.adjust("499 millis")
+      assert.strictEqual(requests.open, 4)
+      yield* TestClock.adjust("1 millis")
+      yield* until(() => requests.open === 0)
       // After the failure, the exporter drops everything for a minute.
       startSpan(tracer).end(1n, Exit.void)
-      yield* Effect.sleep("300 millis")
+      yield* TestClock.withLive(Effect.sleep("300 millis"))
       assert.strictEqual(requests.accepted, 4)
     }))
 
-  it.live.each(["TRACES", "METRICS", "LOGS"])(
+  it.effect.each(["TRACES", "METRICS", "LOGS"])(
     "ends a batch after OTEL_EXPORTER_OTLP_%s_TIMEOUT",
     (signal) =>
       Effect.gen(function*() {
@@ -131,7 +153,10 @@ describe("OpenTelemetry", { concurrent: true }, () => {
         const context = yield* buildWith({ ...own, ...sizes, OTEL_METRIC_EXPORT_INTERVAL: "100" })
         startSpan(Context.get(context, Tracer.Tracer)).end(1n, Exit.void)
         yield* Effect.provideContext(Effect.logInfo("exported"), context)
-        yield* until(() => requests.accepted > 0 && requests.open === 0, 5)
+        yield* TestClock.adjust("100 millis")
+        yield* until(() => requests.open > 0)
+        yield* TestClock.adjust("300 millis")
+        yield* until(() => requests.open === 0)
       })
   )
 

@@ -3,13 +3,10 @@ import { assert, it } from "@effect/vitest"
 import { Arbitrary, ConfigProvider, Context, Deferred, Effect, Fiber, Layer, Option, Redacted, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { idCursors } from "../../src/api/CollectionEndpoints.ts"
 import { NewPet } from "../../src/api/Pets.ts"
-import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as CollectionCache from "../../src/collection/CollectionCache.ts"
 import { makeCodec } from "../../src/collection/Table.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
-import { layerTest } from "../../src/testing.ts"
 import { describeCollection } from "../collection/CollectionSuite.ts"
 import { clientOn, databases, describeOnEach, noDatabase, sqlStores } from "../support/Databases.ts"
 
@@ -30,32 +27,29 @@ const stores = [
 describeCollection(stores, PetRepository, petsTable, (name) => ({ ...pet, name }))
 
 describeOnEach(stores, "PetRepository", (it) => {
-  it.effect("keeps every field of the schema: in create, replay, get, list, the client and the idempotency key", () =>
+  it.effect("keeps every field of the schema: in create, replay, find, list and the idempotency key", () =>
     Effect.gen(function*() {
-      const pets = Layer.succeed(PetRepository, yield* PetRepository)
-      const limits = { perMinute: 1_000_000, perDay: 1_000_000 }
+      const pets = yield* PetRepository
       const newPets = yield* Arbitrary.sampleEffect(Arbitrary.schema(NewPet), { count: 60, seed: "fields" })
-      yield* Effect.gen(function*() {
-        const client = yield* PetstoreClient
-        const before = (yield* client.create(pet)).id
-        const created = yield* Effect.forEach(newPets, (newPet, index) =>
-          Effect.gen(function*() {
-            const create = (each: NewPet) => client.create(each, { idempotencyKey: `fields-${index}` })
-            const created = yield* create(newPet)
-            assert.deepStrictEqual(created, { id: created.id, ...newPet })
-            assert.deepStrictEqual(yield* create(newPet), created)
-            assert.deepStrictEqual(yield* client.get(created.id), created)
-            for (const field of Struct.keys(NewPet.fields)) {
-              const other = newPets.find((each) => each[field] !== newPet[field])
-              const reused = yield* Effect.flip(create({ ...newPet, [field]: other?.[field] }))
-              assert.strictEqual(reused._tag, "IdempotencyKeyReused", `another ${field}`)
-            }
-            return created
-          }), { concurrency: "unbounded" })
-        const listed = client.list({ limit: 100, cursor: idCursors.encode(before) })
-        const expected = created.toSorted((a, b) => Number(a.id - b.id))
-        for (const _ of ["read", "cached"]) assert.deepStrictEqual((yield* listed).pets, expected)
-      }).pipe(Effect.provide(layerTest({ pets, limits, retry: { times: 0, maxWait: 0 } })))
+      const { item: { id: after } } = yield* pets.create(pet)
+      const created = yield* Effect.forEach(newPets, (newPet, index) =>
+        Effect.gen(function*() {
+          const create = (each: NewPet) => pets.create(each, { owner, key: `fields-${index}` })
+          const { item } = yield* create(newPet)
+          assert.deepStrictEqual(item, { id: item.id, ...newPet })
+          assert.deepStrictEqual(yield* create(newPet), { item, isReplay: true })
+          assert.deepStrictEqual(yield* pets.find(item.id), Option.some(item))
+          for (const field of Struct.keys(NewPet.fields)) {
+            const other = newPets.find((each) => each[field] !== newPet[field])
+            const reused = yield* Effect.flip(create({ ...newPet, [field]: other?.[field] }))
+            assert.strictEqual(reused._tag, "IdempotencyKeyReused", `another ${field}`)
+          }
+          return item
+        }), { concurrency: "unbounded" })
+      const expected = created.toSorted((a, b) => Number(a.id - b.id))
+      for (const _ of ["read", "cached"]) {
+        assert.deepStrictEqual((yield* pets.list({ after, limit: 100 })).items, expected)
+      }
     }))
 })
 
@@ -72,16 +66,23 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
   /** Each test starts with it, so that the failure of one test does not make others fail. */
   const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
 
-  it.effect("caches found pets and full pages for PET_CACHE_SECONDS, and never missing pets or partial pages", () =>
+  it.effect("reads a missing pet and a page that is not full each time", () =>
     Effect.gen(function*() {
       yield* empty
-      const pets = yield* PetRepository
-      assert.deepStrictEqual(yield* pets.find(4n), Option.none())
+      const { find } = yield* PetRepository
+      assert.deepStrictEqual(yield* find(4n), Option.none())
       yield* insert(1, 3)
       assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n])
       yield* insert(4, 6)
-      assert.isTrue(Option.isSome(yield* pets.find(4n)))
+      assert.isTrue(Option.isSome(yield* find(4n)))
       assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
+    }))
+
+  it.effect("caches found pets and full pages for PET_CACHE_SECONDS", () =>
+    Effect.gen(function*() {
+      yield* empty
+      yield* insert(1, 6)
+      const pets = yield* PetRepository
       const sold: Selection = { limit: 2, after: 1n, status: "sold" }
       const selections: ReadonlyArray<Selection> = [{ limit: 4 }, { limit: 3, after: 2n }, sold]
       const found = Effect.map(pets.find(1n), (pet) => Option.getOrUndefined(pet)?.status)

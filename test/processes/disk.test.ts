@@ -4,8 +4,7 @@ import { execFileSync } from "node:child_process"
 import { appendFileSync, cpSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { dataDirectory } from "../support/Databases.ts"
+import { dataDirectory, embeddedIn } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import { issue, send, start, until } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
@@ -44,7 +43,7 @@ it.live.each<readonly [title: string, operation: string, reason: string]>([
       assert.strictEqual(code, 1)
       assert.include(stderr, reason)
       rmSync(DISK_FAULT_FILE)
-      yield* Load.assertStored(load.outcomes, EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
+      yield* Load.assertStored(load.outcomes, embeddedIn(DATA_DIR))
     })
 )
 
@@ -71,5 +70,5 @@ it.live.skipIf(process.getuid?.() !== 0)(title, () =>
     const fatal = service.stderr().split("\n").find((line) => line.includes(`"level":"FATAL"`))
     for (const text of [DATA_DIR, "ENOSPC, the disk is full"]) assert.include(fatal, text)
     rmSync(file)
-    yield* Load.assertStored([...before, ...meanwhile], EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
+    yield* Load.assertStored([...before, ...meanwhile], embeddedIn(DATA_DIR))
   }))

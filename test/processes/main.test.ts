@@ -6,8 +6,7 @@ import { once } from "node:events"
 import { existsSync, readdirSync, statSync, unlinkSync } from "node:fs"
 import { basename, join } from "node:path"
 import { newestVersion } from "../../src/database/Database.ts"
-import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { dataDirectory, embeddedIn, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -87,7 +86,7 @@ describe("The service on the embedded database", () => {
       assert.lengthOf(fatal, 1, first.stderr())
       assert.include(fatal[0], "Never delete or replace a file in it")
       yield* stop(second, "SIGKILL")
-      yield* Load.assertStored([...load.outcomes, ...later], EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
+      yield* Load.assertStored([...load.outcomes, ...later], embeddedIn(DATA_DIR))
     }))
 
   const kills = Number(process.env.KILLS ?? 2)
@@ -105,7 +104,7 @@ describe("The service on the embedded database", () => {
         return load.outcomes
       })
       const outcomes = yield* Effect.replicateEffect(Effect.scoped(killUnderLoad), kills)
-      yield* Load.assertStored(outcomes.flat(), EmbeddedDatabase.layer(DATA_DIR, "DATA_DIR"))
+      yield* Load.assertStored(outcomes.flat(), embeddedIn(DATA_DIR))
     }), 60_000 + kills * 20_000)
 
   it.live("logs each request once, without its secret, up to the last before a shutdown", () =>

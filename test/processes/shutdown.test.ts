@@ -20,10 +20,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
   it.live.skipIf(haproxy === undefined)("no request is lost behind a load balancer", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
-      const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+      const { address, metrics, servers, untilBothUp } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
       const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "3", ...ports })
-      const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
-      const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2))
       const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
       assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
       assert.match(yield* metrics, /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} 1$/m)
@@ -53,10 +51,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
     () =>
       Effect.gen(function*() {
         const DATABASE_URL = yield* temporaryDatabaseUrl
-        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+        const { address, servers, untilBothUp } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
         const run = (ports: (typeof servers)[0]) => start({ DATABASE_URL, DRAIN_SECONDS: "2", ...ports })
-        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
-        const untilBothUp = untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2), "both are up", 60)
         let [next, other] = [yield* run(servers[0]), yield* run(servers[1])]
         yield* untilBothUp
         const { key } = yield* issue(next)
@@ -80,13 +76,12 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("While processes ar
     () =>
       Effect.gen(function*() {
         const DATABASE_URL = yield* temporaryDatabaseUrl
-        const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
+        const { address, servers, untilBothUp } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
         const processes = [
           yield* start({ DATABASE_URL, ...servers[0] }),
           yield* start({ DATABASE_URL, ...servers[1] })
         ] as const
-        const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
-        yield* untilTrue(Effect.map(metrics, (text) => text.match(up)?.length === 2), "both are up", 60)
+        yield* untilBothUp
         const { key } = yield* issue(processes[0])
         const load = yield* Load.run(address, key, 32)
         yield* load.untilMore(500)

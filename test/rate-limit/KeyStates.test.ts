@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 
 const state = { day: { used: 1, resetAt: 86_400_000 } }
@@ -17,7 +18,7 @@ const makeOn = Effect.fnUntraced(function*(bounds?: Parameters<typeof KeyStates.
       return Effect.succeed(new Map(keys.map((key) => [key, state])))
     },
     save: () => store.isReadOnly ? Effect.fail(new ServiceUnavailable()) : Effect.void
-  }, bounds)
+  }, bounds).pipe(Effect.provide(BackgroundFailures.layerIgnored))
   const clock = yield* Clock.Clock
   /** Adds a state that a lookup of keys has read just now. */
   const addLoaded = (key: string) => states.addLoaded(key, state, clock.monotonicTimeNanosUnsafe())

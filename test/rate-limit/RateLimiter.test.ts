@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
+import { redisMetrics } from "../../src/config/RedisSettings.ts"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
@@ -14,7 +15,7 @@ import * as RedisCircuitBreaker from "../../src/rate-limit/RedisCircuitBreaker.t
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
-import * as StateLookups from "../../src/rate-limit/StateLookups.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
@@ -22,7 +23,7 @@ import * as Limiters from "./Limiters.ts"
 
 const decodeState = Schema.decodeSync(Schema.fromJsonString(Policy.State))
 
-const options = { timeout: Duration.millis(250), metricPrefix: "petstore_", logDown: () => Effect.void }
+const options = { timeout: Duration.millis(250), metrics: redisMetrics, logDown: () => Effect.void }
 
 const limiterOn = (run: RedisClient["Service"]["run"]) => {
   const limiters = Layer.build(
@@ -146,7 +147,7 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
     assert.strictEqual(yield* roundTrips, 2)
     for (let i = 2; i <= 5; i++) {
       yield* TestClock.adjust("250 millis")
-      yield* until(() => probes >= i, 2)
+      yield* until(() => probes >= i)
     }
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
@@ -230,7 +231,7 @@ it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(
-    Layer.build(Layer.fresh(SavedStates.layer(savedStatesOptions))),
+    Layer.build(Layer.fresh(Layer.provide(SavedStates.layer(savedStatesOptions), StateLookups.layer))),
     Context.get(RateLimiter)
   )
   const limits = { perMinute: 3, perDay: 100 }

@@ -6,6 +6,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Context, Effect, Exit, Logger, Scope } from "effect"
 import { isDeepStrictEqual } from "node:util"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, type Unavailable } from "../../src/rate-limit/RateLimiter.ts"
@@ -67,7 +68,7 @@ const simulate = async (seed: number) => {
         send(process, () => {
           for (const [caller, state] of changed) upsert(caller, { process, number, savedAt: world.now, state })
         })
-    }, { maxStates: 4 })
+    }, { maxStates: 4 }).pipe(Effect.provide(BackgroundFailures.layerIgnored))
     const limiter = KeyStates.makeLimiter({
       find: states.find,
       load: states.load,

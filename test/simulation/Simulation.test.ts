@@ -26,13 +26,15 @@ import type { Pet } from "../../src/api/Pets.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as Inserts from "../../src/collection/Inserts.ts"
+import { redisMetrics } from "../../src/config/RedisSettings.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { toServiceUnavailable } from "../../src/http/RateLimit.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
 import type { Decision } from "../../src/rate-limit/Policy.ts"
 import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import { sqlStores } from "../support/Databases.ts"
+import { besideClient, sqlStores } from "../support/Databases.ts"
 import { isShared, makeDatabase, makeRedis } from "./Servers.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
@@ -88,7 +90,7 @@ const simulate = async (seed: number) => {
     const limiters = Layer.fresh(
       RedisRateLimiter.layerWithoutClient({
         timeout: Duration.millis(redisWait),
-        metricPrefix: "petstore_",
+        metrics: redisMetrics,
         logDown: () => Effect.void
       })
     )
@@ -101,12 +103,16 @@ const simulate = async (seed: number) => {
     }
     const sql = yield* database.sqlOf(process)
     const repository = Layer.fresh(sqlStores).pipe(
-      Layer.provide([Layer.succeed(SqlClient.SqlClient, sql), ConfigProvider.layer(ConfigProvider.fromUnknown({}))])
+      Layer.provide([
+        besideClient,
+        Layer.succeed(SqlClient.SqlClient, sql),
+        ConfigProvider.layer(ConfigProvider.fromUnknown({}))
+      ])
     )
     return {
       process,
       limiter: Context.get(context, RateLimiter),
-      verifier: yield* KeyVerifier.make(store),
+      verifier: yield* KeyVerifier.make(store).pipe(Effect.provide(BackgroundFailures.layerIgnored)),
       create: yield* Effect.provideService(Inserts.make(petsTable), SqlClient.SqlClient, sql),
       ...reads && { pets: Context.get(yield* Layer.build(repository), PetRepository) }
     }

@@ -2,9 +2,12 @@
 import { Effect } from "effect"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { runProgram, send, untilListening } from "./Process.ts"
+import { runProgram, send, untilListening, untilTrue } from "./Process.ts"
 import { haproxy } from "./setup.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
+
+/** The metric of a process that passes the checks of the balancer. */
+const up = /^haproxy_server_status\{proxy="petstore",server="petstore-\d",state="UP"\} 1$/gm
 
 /** Runs haproxy with a configuration. Returns the settings with which the two processes must start. */
 export const run = Effect.fnUntraced(function*(config: string) {
@@ -21,5 +24,11 @@ export const run = Effect.fnUntraced(function*(config: string) {
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])
   yield* untilListening(Number(port))
   const metrics = Effect.map(send(`http://127.0.0.1:${metricsPort}/metrics`, ""), ({ text }) => text)
-  return { address: `http://127.0.0.1:${port}`, metrics, servers }
+  const areBothUp = Effect.map(metrics, (text) => text.match(up)?.length === servers.length)
+  return {
+    address: `http://127.0.0.1:${port}`,
+    metrics,
+    servers,
+    untilBothUp: untilTrue(areBothUp, "both processes are up", 60)
+  }
 })

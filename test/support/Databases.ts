@@ -6,7 +6,7 @@ import { Clock, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
+import { cpSync } from "node:fs"
 import { join } from "node:path"
 import { isMainThread, Worker } from "node:worker_threads"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -17,15 +17,17 @@ import * as SqlCollection from "../../src/collection/SqlCollection.ts"
 import { apiKeyOptions } from "../../src/config/ApiKeySettings.ts"
 import { databaseNames, databaseOptions } from "../../src/config/RoomOptions.ts"
 import { Settings } from "../../src/config/Settings.ts"
-import { MakeCountFailure } from "../../src/database/BackgroundFailures.ts"
+import { AdminShare } from "../../src/database/AdminShare.ts"
+import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { Readiness } from "../../src/database/Readiness.ts"
 import { makeCountFailure } from "../../src/observability/MetricConstructors.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
+import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
 import { makeStores } from "../../src/resources.ts"
 import { recordErrors } from "./LoggedErrors.ts"
-import { temporaryDirectory } from "./Temporary.ts"
+import { inMemory, makeTemplate, temporaryDirectoryIn } from "./Temporary.ts"
 
 const watchEventLoop = `
 let [last, since] = [0, 0]
@@ -47,43 +49,57 @@ setInterval(() => Atomics.add(turns, 0, 1), 1_000).unref()
 // In a worker, it would outlive the event loop that it watches.
 if (isMainThread) new Worker(watchEventLoop, { eval: true, workerData: turns }).unref()
 
+/** Counts failures in the background as the service does. */
+const failures = Layer.succeed(BackgroundFailures, { makeCounter: makeCountFailure, onLostValues() {} })
+
+/** What stores on SQL need beside a client. */
+export const besideClient = Layer.merge(failures, Layer.succeed(AdminShare, AdminShare.unlimited))
+
+export const databaseOfSettings = Layer.unwrap(
+  Effect.map(databaseOptions, (options) => Database.layer(options, () => {}))
+)
+
 /** The database of a service with this `DATABASE_URL` and other settings. */
 export const databaseAt = (DATABASE_URL: string, settings: Readonly<Record<string, string>> = {}) => {
   const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ ...settings, DATABASE_URL }))
-  return Layer.provide(Layer.unwrap(Effect.map(databaseOptions, Database.layer)), [config, NodeFileSystem.layer])
+  return Layer.merge(databaseOfSettings, failures).pipe(Layer.provide([config, NodeFileSystem.layer]))
 }
 
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
-/** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
-export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
-  Effect.gen(function*() {
-    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
-    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
-    if (!existsSync(template)) {
-      const own = `${template}-${randomUUID()}`
-      mkdirSync(own)
-      yield* Effect.scoped(
-        Layer.build(
-          Layer.fresh(Layer.provide(Database.migrate(databaseNames), EmbeddedDatabase.layer(own, "DATA_DIR")))
-        )
-      )
-      // Another worker may have made the template meanwhile.
-      if (!existsSync(template)) renameSync(own, template)
-    }
-    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
-  }))
+/** The embedded database in a directory. */
+export const embeddedIn = (directory: string) => EmbeddedDatabase.layer(directory, "DATA_DIR", () => {})
 
-/** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
+const makeDatabase = (directory: string) =>
+  Effect.scoped(
+    Layer.build(
+      Layer.fresh(Layer.provide(Database.migrate(databaseNames), embeddedIn(directory)))
+    )
+  )
+
+/** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
+export const dataDirectory = Effect.tap(
+  temporaryDirectoryIn(inMemory),
+  (directory) =>
+    Effect.map(
+      makeTemplate("embedded", makeDatabase),
+      (template) => cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+    )
+)
+
+/**
+ * The databases are on the live clock, so that a step of `TestClock` runs no maintenance of the embedded one, and does
+ * not close the connections to the other one.
+ */
 const liveClock = Layer.succeed(Clock.Clock, Clock.Clock.defaultValue())
 const pglite = Layer.provide(
-  Layer.unwrap(Effect.map(dataDirectory, (directory) => EmbeddedDatabase.layer(directory, "DATA_DIR"))),
+  Layer.unwrap(Effect.map(dataDirectory, embeddedIn)),
   liveClock
 )
 
 /** Runs statements on the embedded database in a directory. */
 export const queryIn = (directory: string) => <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
-  Effect.scoped(Effect.provide(Effect.flatMap(SqlClient.SqlClient, use), EmbeddedDatabase.layer(directory, "DATA_DIR")))
+  Effect.scoped(Effect.provide(Effect.flatMap(SqlClient.SqlClient, use), embeddedIn(directory)))
 
 /** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
 export const temporaryDatabaseUrl = Effect.gen(function*() {
@@ -98,25 +114,27 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
 })
 
 /** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
-const postgres = Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
-  return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
-}))
+const postgres = Layer.provide(
+  Layer.unwrap(Effect.map(temporaryDatabaseUrl, (url) => {
+    const startupParameters = { synchronous_commit: "off" }
+    return PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters })
+  })),
+  liveClock
+)
 
 export const hasServer = process.env.TEST_DATABASE_URL !== undefined
 
-const counted = Layer.succeed(MakeCountFailure, makeCountFailure)
-
-/** The databases that a suite runs on. Each layer creates one, with the schema. Failures in the background count. */
+/** The databases that a suite runs on. Each layer creates one, with the schema, and what stores need beside it. */
 export const databases = [
   {
     name: "PGlite",
     skip: false,
-    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(pglite, counted)))
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(pglite, besideClient)))
   },
   {
     name: "PostgreSQL",
     skip: !hasServer,
-    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(postgres, counted)))
+    layer: Database.migrate(databaseNames).pipe(Layer.provideMerge(Layer.merge(postgres, besideClient)))
   }
 ]
 
@@ -124,7 +142,9 @@ export const random = NodeCrypto.layerSecureRandom
 
 const withoutServer = (acquirer: Effect.Effect<never>) => {
   const options = { acquirer, compiler: PgClient.makeCompiler(), spanAttributes: [], driver: "" }
-  return Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer))
+  return Layer.effect(SqlClient.SqlClient, Effect.provide(SqlClient.make(options), Reactivity.layer)).pipe(
+    Layer.merge(besideClient)
+  )
 }
 /** In place of the database of stores in memory. */
 export const noDatabase = withoutServer(Effect.die("no database"))
@@ -144,7 +164,9 @@ export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<P
   Layer.provideMerge(Layer.effect(PetRepository, Effect.map(PetRepository, (p) => ({ ...p, ...change(p) }))), memory)
 
 /** The API keys on a database, with the options of the settings. */
-export const sqlApiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer))
+export const sqlApiKeys = Layer.unwrap(Effect.map(apiKeyOptions, SqlApiKeys.layer)).pipe(
+  Layer.provide(StateLookups.layer)
+)
 
 /** The stores that the service runs on, with their databases. */
 export const stores = [

@@ -2,15 +2,14 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
-import { randomUUID } from "node:crypto"
-import { chownSync, existsSync, globSync, readFileSync, renameSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { clientOn } from "./Databases.ts"
 import { killChild } from "./Process.ts"
-import { freePort, temporaryDirectory } from "./Temporary.ts"
+import { freePort, inMemory, makeTemplate, temporaryDirectoryIn } from "./Temporary.ts"
 
 const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
@@ -30,18 +29,15 @@ const execute = promisify(execFile)
 export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
   Effect.promise(() => execute(join(bin ?? "", name), args, { ...as, cwd: tmpdir() }))
 
-/** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
-const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
+const initdb = (data: string) =>
+  command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
 
+/** Creates the files of an empty server as a copy, because `initdb` takes seconds. */
 const initialize = Effect.fnUntraced(function*(data: string) {
-  const own = `${template}-${randomUUID()}`
-  if (!existsSync(template)) {
-    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
-    yield* Effect.promise(() => execute("mv", [data, own]))
-    // Another server may have made the template meanwhile.
-    if (!existsSync(template)) renameSync(own, template)
-  }
-  yield* Effect.promise(() => execute("cp", ["-a", template, data]))
+  const fill = (template: string) =>
+    Effect.andThen(initdb(data), Effect.promise(() => execute("mv", [data, join(template, "data")])))
+  const template = yield* makeTemplate("postgres", fill)
+  yield* Effect.promise(() => execute("cp", ["-a", join(template, "data"), data]))
 })
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
@@ -75,7 +71,7 @@ const tlsSettings = (directory: string, { access = [], certificate, clientAuthor
  */
 export const run = Effect.fnUntraced(function*(settings: object = {}, primaryPort?: number, tls?: Tls) {
   const port = yield* freePort
-  const directory = yield* temporaryDirectory
+  const directory = yield* temporaryDirectoryIn(inMemory)
   const data = join(directory, "data")
   if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
   yield* primaryPort === undefined

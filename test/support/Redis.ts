@@ -2,12 +2,11 @@
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { existsSync, renameSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { killChild, untilListening } from "./Process.ts"
-import { freePort, temporaryDirectoryIn } from "./Temporary.ts"
+import { freePort, inMemory, temporaryDirectoryIn } from "./Temporary.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
@@ -55,8 +54,7 @@ export const run = Effect.fnUntraced(function*(options: {
 } = {}) {
   const { arguments: own = [], files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
-  // In memory, because a cluster node that waits for a slow disk replies to no command.
-  const directory = yield* temporaryDirectoryIn(existsSync("/dev/shm") ? "/dev/shm" : tmpdir())
+  const directory = yield* temporaryDirectoryIn(inMemory)
   for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
   const clock = join(directory, "clock")
   let child: ChildProcess | undefined

@@ -1,11 +1,11 @@
 /** Reports the suites that this machine cannot run, and creates the directory of the database template. */
 import { existsSync, mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as PgBouncer from "./PgBouncer.ts"
 import * as Postgres from "./Postgres.ts"
 import * as Prometheus from "./Prometheus.ts"
 import * as Redis from "./Redis.ts"
+import { inMemory } from "./Temporary.ts"
 
 export const browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync)
 
@@ -28,7 +28,7 @@ export default (): () => void => {
   const skipped = suites.filter(([, canRun]) => !canRun)
   const table = skipped.map(([name, , enabledBy]) => `  ${name.padEnd(42)}   ${enabledBy}`).join("\n")
   if (process.env.CI !== undefined && skipped.length > 0) throw new Error(`Skipped suites in CI:\n${table}`)
-  const templates = mkdtempSync(join(tmpdir(), "petstore-templates-"))
+  const templates = mkdtempSync(join(inMemory, "petstore-templates-"))
   process.env.TEST_TEMPLATE_DIRECTORY = templates
   return () => {
     rmSync(templates, { recursive: true, force: true })

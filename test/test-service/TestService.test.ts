@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Redacted } from "effect"
+import { Clock, Duration, Effect, Fiber, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
@@ -102,18 +102,28 @@ describe("TestService", () => {
     }).pipe(Effect.provide(layerTest(never))))
 })
 
-it.effect("layerTest has nothing to wake while nothing waits: a virtual day takes less than 100 ms", () =>
+it.effect("layerTest sleeps at most once a minute while no call waits, and never before the first call", () =>
   Effect.gen(function*() {
-    const client = yield* PetstoreClient
-    for (const use of [Effect.void, Effect.asVoid(client.list())]) {
-      yield* use
-      const startedAt = performance.now()
-      yield* TestClock.adjust("1 day")
-      assert.isBelow(performance.now() - startedAt, 100)
+    const clock = yield* Clock.Clock
+    let sleeps = 0
+    const sleep = (duration: Duration.Duration) => {
+      sleeps++
+      return clock.sleep(duration)
     }
-    yield* TestClock.setTime(Date.UTC(2030, 0))
-    yield* client.list()
-  }).pipe(Effect.provide(layerTest())))
+    const counting: Clock.Clock = Object.assign(Object.create(clock), { sleep })
+    yield* Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      sleeps = 0
+      yield* TestClock.adjust("1 day")
+      assert.strictEqual(sleeps, 0)
+      yield* client.list()
+      sleeps = 0
+      yield* TestClock.adjust("1 day")
+      assert.isAtMost(sleeps, 24 * 60 + 1)
+      yield* TestClock.setTime(Date.UTC(2030, 0))
+      yield* client.list()
+    }).pipe(Effect.provide(layerTest()), Effect.provideService(Clock.Clock, counting))
+  }))
 
 it.effect("layerTest uses the layers that replace its own", () => {
   const zero = Effect.map(

@@ -27,7 +27,7 @@ const idempotency = [
 ]
 
 const keys = [
-  // `fillfactor` leaves space in pages, so that updates need not change indexes (HOT).
+  // `fillfactor` leaves space in pages, so that most updates need not change indexes (HOT).
   `CREATE TABLE api_keys (
     id text PRIMARY KEY,
     version integer NOT NULL DEFAULT 1,

@@ -4,7 +4,7 @@
  */
 export default [
   // A row has the counts of one process in one minute, for keys whose ids end with the same characters (`part`). Its
-  // counts are written once. `process` and `number` identify the write, so that its retry has no effect.
+  // counts are written once. `process` and `number` identify the row, so that a repeated write has no effect.
   `CREATE TABLE key_usage_minutes (
     part text NOT NULL,
     starts_at timestamptz NOT NULL,
