@@ -116,9 +116,11 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const pool = yield* PgPool.make(options)
 
   const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
+    // The time of the reply would make a session younger than it is.
+    const askedAt = performance.now()
     const reported = Effect.map(
       lent.executeUnprepared(ageOfSession, [], undefined),
-      ([session]) => onReadOnly(performance.now() - Number(session?.age ?? Infinity))
+      ([session]) => onReadOnly(askedAt - Number(session?.age ?? Infinity))
     )
     const ended = isPooled ? lent.executeUnprepared(endReadOnlySession, [], undefined) : Effect.void
     return Effect.andThen(Effect.ignore(reported), Effect.ignore(ended))
@@ -160,7 +162,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {
-    const base = yield* onceSettled(pool.get)
+    const base = yield* pool.get
     const reserved = yield* base.pin
     const lent = new Lent(reserved, sent)
     const onReadOnly = yield* OnReserved

@@ -4,8 +4,8 @@
  *
  * Laws, whatever the sizes of the chunks and whenever the reader asks:
  * - A whole or failed body never changes. If the connection closes first, the body stays growing.
- * - A body holds at most `bodyBytes`, from at most `bodyChunks` chunks. Beyond either limit, it fails, and `bodyFault`
- *   tells the connection.
+ * - A body holds at most `bodyBytes`, from at most `bodyChunks` chunks. Beyond either limit, `bodyFault` tells the
+ *   connection, which makes the body fail.
  * - A reader gets a settled body exactly once, whether it asked before or after the body settled. Readers of the stream
  *   get a settled body too: once they have begun to read, the stream ends, or fails with the fault.
  */
@@ -16,7 +16,7 @@ import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
 export interface RequestHost {
   readonly limits: { readonly bodyBytes: number; readonly bodyChunks: number }
   bodyWhole(request: BufferedRequest): void
-  /** The body is over one of its limits. */
+  /** The body is over one of its limits. Calls `failBody`. */
   bodyFault(fault: Error): void
   /** Ends the connection after a defect of a reader. */
   crash(defect: unknown): void
@@ -45,14 +45,13 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   }
 
   whenRead(reader: (body: SettledBody) => void): void {
-    this.#continue()
+    this.sendContinue?.()
     if (this.#body._tag === "Growing") this.#reader = reader
     else this.#guard(reader, this.#body)
   }
 
-  /** Makes the body fail, and keeps the connection open for the response. */
+  /** Makes a growing body fail, and keeps the connection open for the response. */
   failBody(fault: Error): void {
-    if (this.#body._tag !== "Growing") return
     this.#settle({ _tag: "Failed", fault })
     // Without a listener, Node would throw the error and end the process.
     this.on("error", () => {})
@@ -76,14 +75,15 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     }
     const { bodyBytes = 0, bodyChunks = 0 } = this.host?.limits ?? {}
     const size = this.#size + chunk.length
-    if (size > bodyBytes) this.#reject(faultOf("ERR_BODY_TOO_LARGE", "The body is too large"))
-    else if (++this.#chunks > bodyChunks) this.#reject(faultOf("ERR_TOO_MANY_CHUNKS", "The body has too many chunks"))
-    else this.#append(chunk, size, bodyBytes)
+    if (size > bodyBytes) this.host?.bodyFault(faultOf("ERR_BODY_TOO_LARGE", "The body is too large"))
+    else if (++this.#chunks > bodyChunks) {
+      this.host?.bodyFault(faultOf("ERR_TOO_MANY_CHUNKS", "The body has too many chunks"))
+    } else this.#append(chunk, size, bodyBytes)
     return true
   }
 
   override _read(size: number): void {
-    this.#continue()
+    this.sendContinue?.()
     this.#isRead = true
     if (this.#body._tag === "Failed") this.destroy(this.#body.fault)
     else super._read(size)
@@ -105,11 +105,6 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#size = size
   }
 
-  #reject(fault: Error): void {
-    this.host?.bodyFault(fault)
-    this.failBody(fault)
-  }
-
   #settle(body: SettledBody): void {
     const reader = this.#reader
     this.#body = body
@@ -129,11 +124,5 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     } catch (defect) {
       this.host?.crash(defect)
     }
-  }
-
-  #continue(): void {
-    const send = this.sendContinue
-    this.sendContinue = undefined
-    send?.()
   }
 }

@@ -59,7 +59,6 @@ export class Connection implements RequestHost, ResponseHost {
   /** Starts the latest request, while it waits for the response before it. */
   #start: (() => void) | undefined
   #hasFault = false
-  #isEnding = false
   /**
    * The total size in bytes of the requests with `Upgrade` that began the connection. Once the connection has received
    * anything else, `socket.bytesRead` differs, and this no longer changes.
@@ -89,7 +88,6 @@ export class Connection implements RequestHost, ResponseHost {
     if (this.#start !== undefined) {
       this.#response?.makeLast()
       this.#stopReading()
-      this.#socket.pause()
       return
     }
     request.host = this
@@ -137,13 +135,12 @@ export class Connection implements RequestHost, ResponseHost {
    * `respond` after any pending response. `respond` must call `end`.
    */
   fail(fault: Error, respond: () => void): void {
-    if (this.#hasFault || this.#isEnding) return
+    if (this.#hasFault) return
     this.#hasFault = true
     this.#stopReading()
     // Node's listener would end the socket before the response if the client half-closes.
     this.#socket.removeAllListeners("end")
     this.#limitEnd(this.limits.requestMs)
-    this.sends.flush()
     const request = this.#request
     const response = this.#response
     const isInBody = request?.isWhole === false
@@ -161,8 +158,6 @@ export class Connection implements RequestHost, ResponseHost {
    * unread input would reset the connection, and the client could lose the response.
    */
   end(): void {
-    if (this.#isEnding) return
-    this.#isEnding = true
     this.#stopReading()
     this.#socket.end()
     this.#socket.resume()
@@ -181,7 +176,7 @@ export class Connection implements RequestHost, ResponseHost {
   #becomeIdle(): void {
     if (this.#response !== undefined || this.#request?.isWhole === false) return
     this.#request = undefined
-    if (!this.#hasFault && !this.#isEnding) this.#limitEnd(this.limits.idleMs)
+    this.#limitEnd(this.limits.idleMs)
   }
 
   /**

@@ -26,17 +26,17 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   host: ResponseHost | undefined
   /** The arguments of `end`, until the response is sent. */
   #values = none
-  #reasonsToClose = 0
-  #shouldKeepAlive = true
+  /** The value of `shouldKeepAlive` before the latest `makeLast`. */
+  #wasKeptAlive = true
 
-  /** Adds a reason to close the connection after this response. `unmakeLast` takes one reason back. */
+  /** Closes the connection after this response, unless `unmakeLast` follows. */
   makeLast(): void {
-    if (this.#reasonsToClose++ === 0) this.#shouldKeepAlive = this.shouldKeepAlive
+    this.#wasKeptAlive = this.shouldKeepAlive
     this.shouldKeepAlive = false
   }
 
   unmakeLast(): void {
-    if (--this.#reasonsToClose === 0) this.shouldKeepAlive = this.#shouldKeepAlive
+    this.shouldKeepAlive = this.#wasKeptAlive
   }
 
   /** Node calls this when the connection's earlier responses are sent (RFC 9112 §9.3.2). */
@@ -53,8 +53,8 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
 
   override end(...values: ReadonlyArray<unknown>): this {
     if (this.host === undefined) return Reflect.apply(super.end, this, values)
-    // A second `end` in this turn adds nothing to the response.
-    if (this.#values !== none) return this
+    // A second `end` adds nothing to the response.
+    if (this.#values !== none || this.writableEnded) return this
     this.#values = values
     this.host.sends.add(this)
     return this

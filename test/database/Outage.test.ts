@@ -30,6 +30,8 @@ it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlEr
   ["a read-only server", "503, and says that reads work", true, unknown("25006")],
   ["a closed connection", "503", true, new SqlError.ConnectionError({ cause: new Error("was\nclosed") })],
   ["a timeout", "503", false, new Cause.TimeoutError("too slow")],
+  ["a statement that waits for a lock", "503", false, new SqlError.StatementTimeoutError({ cause: withCode("57014") })],
+  ["a server without TLS", "503", false, new SqlError.ConnectionError({ cause: new Error("does not support TLS") })],
   ["a missing table", "a defect", false, unknown("42P01")]
 ])("After %s a statement gets %s, and a start waits: %s", ([, later, atStart, reason]) =>
   Effect.gen(function*() {

@@ -3,6 +3,7 @@ import { Context, Deferred, Duration, Effect, Exit, Fiber, Layer, Redacted, Resu
 import { SqlClient, type SqlError } from "effect/sql"
 import * as fc from "fast-check"
 import { connect } from "node:net"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
@@ -11,7 +12,7 @@ import { makeDeadline } from "../../src/database/AdminShare.ts"
 import * as Outage from "../../src/database/Outage.ts"
 import * as PoolClient from "../../src/database/PoolClient.ts"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
-import { clientOn, databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { clientOn, databaseAt, hasServer, random, sqlApiKeys, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Proxy from "../support/Proxy.ts"
 
 /** A pool through a proxy, and a client of the same database beside it. */
@@ -45,7 +46,7 @@ const openAll = (sql: SqlClient.SqlClient, connections: number) =>
 const table = `CREATE TABLE written (id int)`
 
 describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () => {
-  it.live.each(["a statement", "a transaction", "a nested transaction"])(
+  it.live.each(["a statement", "a statement for values", "a transaction", "a nested transaction"])(
     "leaves every session that became read-only: %s succeeds on a new one",
     (kind) =>
       Effect.gen(function*() {
@@ -62,6 +63,8 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
         const insert = sql`INSERT INTO written VALUES (1)`
         const write = kind === "a statement"
           ? insert
+          : kind === "a statement for values"
+          ? insert.values
           : sql.withTransaction(
             Effect.andThen(sql`SELECT 1`, kind === "a transaction" ? insert : sql.withTransaction(insert))
           )
@@ -113,48 +116,54 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       assert.lengthOf(yield* sql`SELECT FROM written`, 1)
     }))
 
-  it.live("writes once what it acknowledges, whatever the order of read-only servers, ended sessions and writes", () =>
-    Effect.gen(function*() {
-      const { direct, name, sql } = yield* makePool(3)
-      yield* direct.unsafe(table)
-      const insert = sql`INSERT INTO written VALUES (1)`
-      const settle = Effect.ignore(Effect.replicateEffect(sql`SELECT pg_sleep(0.02)`, 3, { concurrency: 3 }))
-      const writes = {
-        statement: insert,
-        transaction: sql.withTransaction(Effect.andThen(sql`SELECT 1`, insert)),
-        nested: sql.withTransaction(Effect.andThen(sql`SELECT 1`, sql.withTransaction(insert)))
-      }
-      const setReadOnly = (value: "on" | "off") =>
-        direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = ${value}`)
-      const endSessions = Effect.gen(function*() {
-        const ended = yield* direct<{ readonly pid: number }>`
+  it.live(
+    "writes once what it acknowledges, whatever the order of read-only servers, ended sessions and writes",
+    () =>
+      Effect.gen(function*() {
+        const { direct, name, sql } = yield* makePool(3)
+        yield* direct.unsafe(table)
+        const insert = sql`INSERT INTO written VALUES (1)`
+        const settle = Effect.ignore(Effect.replicateEffect(sql`SELECT pg_sleep(0.02)`, 3, { concurrency: 3 }))
+        const writes = {
+          statement: insert,
+          transaction: sql.withTransaction(Effect.andThen(sql`SELECT 1`, insert)),
+          nested: sql.withTransaction(Effect.andThen(sql`SELECT 1`, sql.withTransaction(insert)))
+        }
+        const setReadOnly = (value: "on" | "off") =>
+          direct.unsafe(`ALTER DATABASE ${name} SET default_transaction_read_only = ${value}`)
+        const endSessions = Effect.gen(function*() {
+          const ended = yield* direct<{ readonly pid: number }>`
           SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
           WHERE datname = current_database() AND pid <> pg_backend_pid()`
-        // A busy server ends a session some time after it was told to.
-        const left = direct`SELECT FROM pg_stat_activity WHERE pid IN ${direct.in([0, ...ended.map(({ pid }) => pid)])}`
-        yield* Effect.repeat(Effect.delay(left, "5 millis"), { until: (sessions) => sessions.length === 0 })
-        yield* Effect.andThen(settle, settle)
-      })
-      const step = fc.constantFrom("statement", "transaction", "nested", "on", "off", "end")
-      let stored = 0
-      for (const steps of fc.sample(fc.array(step, { minLength: 3, maxLength: 10 }), { numRuns: 25, seed: 1 })) {
-        let isReadOnly = false
-        yield* setReadOnly("off")
-        for (const [index, each] of steps.entries()) {
-          const text = steps.slice(0, index + 1).join()
-          if (each === "end") yield* endSessions
-          else if (each === "on" || each === "off") {
-            isReadOnly = each === "on"
-            yield* setReadOnly(each)
-          } else {
-            const exit = yield* Effect.exit(Outage.failWith(databaseErrors)(writes[each]))
-            if (Exit.isSuccess(exit)) stored++
-            else assert.isTrue(isReadOnly, `${text}: ${String(exit.cause)}`)
+          // A busy server ends a session some time after it was told to.
+          const left = direct`SELECT FROM pg_stat_activity WHERE pid IN ${
+            direct.in([0, ...ended.map(({ pid }) => pid)])
+          }`
+          yield* Effect.repeat(Effect.delay(left, "5 millis"), { until: (sessions) => sessions.length === 0 })
+          yield* Effect.andThen(settle, settle)
+        })
+        const step = fc.constantFrom("statement", "transaction", "nested", "on", "off", "end")
+        let stored = 0
+        for (const steps of fc.sample(fc.array(step, { minLength: 3, maxLength: 10 }), { numRuns: 25, seed: 1 })) {
+          let isReadOnly = false
+          yield* setReadOnly("off")
+          for (const [index, each] of steps.entries()) {
+            const text = steps.slice(0, index + 1).join()
+            if (each === "end") yield* endSessions
+            else if (each === "on" || each === "off") {
+              isReadOnly = each === "on"
+              yield* setReadOnly(each)
+            } else {
+              const exit = yield* Effect.exit(Outage.failWith(databaseErrors)(writes[each]))
+              if (Exit.isSuccess(exit)) stored++
+              else assert.isTrue(isReadOnly, `${text}: ${String(exit.cause)}`)
+            }
+            assert.lengthOf(yield* direct`SELECT FROM written`, stored, text)
           }
-          assert.lengthOf(yield* direct`SELECT FROM written`, stored, text)
         }
-      }
-    }))
+      }),
+    60_000
+  )
 
   it.live("fails a transaction that each session rejects as read-only, after at most four tries in a pool of three", () =>
     Effect.gen(function*() {
@@ -162,14 +171,20 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       yield* sql.unsafe(table)
       yield* openAll(sql, 3)
       let tries = 0
+      let nestedTries = 0
+      const insert = Effect.suspend(() => {
+        nestedTries++
+        return sql`INSERT INTO written VALUES (1)`
+      })
       const transaction = sql.withTransaction(Effect.gen(function*() {
         tries++
         yield* sql`SET TRANSACTION READ ONLY`
-        yield* sql`INSERT INTO written VALUES (1)`
+        yield* sql.withTransaction(insert)
       }))
       const failure = yield* Effect.flip(Effect.timeout(transaction, "5 seconds"))
       assert.isTrue(Outage.isReadOnly(failure), String(failure))
       assert.isAtMost(tries, 4)
+      assert.strictEqual(nestedTries, tries)
     }))
 
   it.live.each(["a statement", "a transaction"])(
@@ -237,6 +252,47 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       yield* transaction
     }))
 
+  it.live("keeps an idle connection on which a statement failed", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* temporaryDatabaseUrl)
+      const sockets = yield* PoolSockets.make(() => connect(Number(url.port), url.hostname), 500)
+      const sql = yield* makeClient(url.href, sockets)
+      const own = sql`SELECT pg_backend_pid() AS pid`
+      const before = yield* own
+      yield* Effect.flip(sql`SELECT 1 / 0`)
+      yield* Effect.sleep("1 second")
+      assert.deepStrictEqual(yield* own, before)
+    }))
+
+  it.live("ends a session whose ROLLBACK failed, because it can still be in its transaction", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* temporaryDatabaseUrl)
+      const open = () => {
+        const socket = connect(Number(url.port), url.hostname)
+        const write = socket.write.bind(socket)
+        return Object.assign(socket, {
+          write: (bytes: Uint8Array) =>
+            write(Buffer.from(bytes).toString("latin1").replace("ROLLBACK", "ROLLBACX"), "latin1")
+        })
+      }
+      const sql = yield* makeClient(url.href, yield* PoolSockets.make(open, 60_000))
+      assert.deepStrictEqual(
+        yield* Effect.exit(sql.withTransaction(Effect.andThen(sql`SELECT 1`, Effect.fail("own")))),
+        Exit.fail("own")
+      )
+      yield* sql`SELECT 1`
+    }))
+
+  it.live("fails a transaction that the server rolls back at COMMIT, because a statement in it had failed", () =>
+    Effect.gen(function*() {
+      const sql = yield* makeClient(yield* temporaryDatabaseUrl)
+      yield* sql.unsafe(table)
+      const failing = Effect.ignore(sql`SELECT 1 / 0`)
+      const transaction = sql.withTransaction(Effect.andThen(sql`INSERT INTO written VALUES (1)`, failing))
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(transaction)))
+      assert.isEmpty(yield* sql`SELECT FROM written`)
+    }))
+
   it.live("ends as 503 if the server ends the session within a transaction", () =>
     Effect.gen(function*() {
       const { direct, sql } = yield* makePool(2)
@@ -293,6 +349,14 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
         assert.lengthOf(yield* Effect.timeout(stored, "12 seconds"), 1)
       })
   )
+
+  it.live("with 2 connections, issues a key: its audit entry waits for no other connection", () =>
+    Effect.gen(function*() {
+      const { context, direct } = yield* makePool(2)
+      const layer = Layer.provide(Layer.fresh(sqlApiKeys), [Layer.succeedContext(context), random])
+      yield* Context.get(yield* Layer.build(layer), ApiKeys).issue({ name: "a", plan: "free" })
+      assert.lengthOf(yield* direct`SELECT FROM audit_log`, 1)
+    }))
 
   it.live("stores a ban once, also if a flush that failed had committed and is repeated", () =>
     Effect.gen(function*() {

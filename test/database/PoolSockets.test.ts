@@ -7,6 +7,7 @@ import type { Socket } from "node:net"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
 
 const maxWaitMs = 3_500
+const stepMs = 30
 
 class FakeSocket extends EventEmitter {
   bytesRead = 0
@@ -45,6 +46,8 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
   /** When the driver ends statements that it cancels. They have had their verdict. */
   const cancelling = new Map<object, number>()
   const counts = { verdicts: 0, destroyed: 0 }
+  let verdictAt = -Infinity
+  let wasSettling = false
   const check = () => {
     const open = all.filter((socket) => !closed.has(socket) && socket.destroyedAt === undefined)
     const destroyed = all.filter(({ destroyedAt }) => destroyedAt === -1)
@@ -53,6 +56,7 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
     const lostForLong = lost.some((at) => now - at > maxWaitMs + 2 * PoolSockets.tickMs)
     for (const socket of destroyed) {
       socket.destroyedAt = now
+      if (closed.has(socket)) assert.fail("a closed socket is destroyed")
       if (now - socket.heardAt < maxWaitMs - PoolSockets.tickMs) {
         assert.fail("a socket that received bytes is destroyed")
       }
@@ -65,6 +69,7 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
     }
     if (destroyed.length === 0) return
     if (!pool.isSettling()) assert.fail("statements begin before the connections of destroyed sockets are closed")
+    verdictAt = now
     counts.destroyed += destroyed.length
     counts.verdicts++
     if (lost.length === 0) return
@@ -77,6 +82,15 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
       statements.delete(statement)
     }
   }
+  const checkSettling = Effect.gen(function*() {
+    const isSettling = pool.isSettling()
+    if (isSettling && now - verdictAt > PoolSockets.tickMs + stepMs) assert.fail("statements wait after the next tick")
+    if (isSettling === wasSettling) return
+    wasSettling = isSettling
+    const waiting = yield* Effect.forkChild(pool.settled)
+    yield* Effect.yieldNow
+    assert.strictEqual(waiting.pollUnsafe() === undefined, isSettling, "statements wait while the pool settles")
+  })
   for (const { at, kind } of steps) {
     const socket = all.filter((each) => !closed.has(each) && each.destroyedAt === undefined)[at]
     if (kind === "open") {
@@ -97,10 +111,11 @@ const runSteps = Effect.fnUntraced(function*(steps: ReadonlyArray<{ readonly kin
       closed = closed.add(socket)
       socket.emit("close")
     } else if (kind === "wait") {
-      for (let passed = 0; passed < at; passed += 30) {
-        yield* TestClock.adjust(30)
-        now += 30
+      for (let passed = 0; passed < at; passed += stepMs) {
+        yield* TestClock.adjust(stepMs)
+        now += stepMs
         check()
+        yield* checkSettling
         for (const [statement, endsAt] of cancelling) {
           if (endsAt > now) continue
           pool.end(statement)

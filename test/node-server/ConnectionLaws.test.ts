@@ -9,7 +9,7 @@ import { assert, it, vi } from "@effect/vitest"
 import { Effect, Fiber, Logger, Option, References, Scope } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as fc from "fast-check"
-import { connect } from "node:net"
+import { connect, type Socket } from "node:net"
 import { setImmediate, setTimeout } from "node:timers/promises"
 import { bodyErrorOf, errorOf } from "../../src/http/ParserErrors.ts"
 import { isBodySource, type SettledBody } from "../../src/node-server/BodyState.ts"
@@ -75,6 +75,7 @@ const tails: Readonly<Record<string, Tail>> = {
   },
   "a body that never ends": { fields: ["Content-Length: 30000"], bytes: "{", status: 408 },
   "bytes that are not HTTP": { bytes: "garbage\r\n\r\n", status: 400 },
+  "bytes that are not HTTP, and a half-close": { bytes: "garbage\r\n\r\n", halfCloses: true, status: 400 },
   "CONNECT": { bytes: message("CONNECT a:1 HTTP/1.1", ["Host: a"]), status: 405 },
   "a head that never ends": { bytes: "GET / HTTP/1.1\r\nX: ", status: 408 },
   "a half-close": { bytes: "", halfCloses: true, status: 0 },
@@ -100,7 +101,9 @@ const script = fc.record({
   cuts: fc.array(fc.nat(1_000), { maxLength: 4 }),
   pauseMs: fc.constantFrom(0, 1, 5),
   /** Whether the client sends a byte every 40 ms once all else is sent, until the server resets the connection. */
-  drips: fc.boolean()
+  drips: fc.boolean(),
+  /** Whether the client resets its connection once it has the responses that depend on no bound. */
+  resets: fc.boolean()
 })
 type Script = typeof script extends fc.Arbitrary<infer A> ? A : never
 
@@ -109,8 +112,20 @@ const pieces = (bytes: string, cuts: ReadonlyArray<number>) => {
   return ends.map((end, index) => bytes.slice(ends[index - 1] ?? 0, end)).filter((piece) => piece !== "")
 }
 
-const requestBytes = (id: number, handler: Handler, fields: ReadonlyArray<string>, body: string) =>
-  message(`${fields.length === 0 ? "GET" : "POST"} /${id} HTTP/1.1`, ["Host: x", `X: ${handler}`, ...fields], body)
+/** Whether the service sends 100 Continue for a request. */
+const isContinued = ({ body, handler }: { readonly body: number; readonly handler: Handler }) =>
+  body === expectsContinue && handler.includes("read")
+
+/** Whether the last request has a body that fails, which its handler reads before it responds. */
+const failsInBody = ({ tail, tailHandler }: Script) =>
+  tails[tail]?.fields !== undefined && tailHandler.startsWith("reads")
+
+const requestBytes = (
+  id: number,
+  handler: Handler | "closes" | "writes much",
+  fields: ReadonlyArray<string>,
+  body: string
+) => message(`${fields.length === 0 ? "GET" : "POST"} /${id} HTTP/1.1`, ["Host: x", `X: ${handler}`, ...fields], body)
 
 /** Each final response, as its status and the id of its request. */
 const responsesOf = (received: string) =>
@@ -118,8 +133,19 @@ const responsesOf = (received: string) =>
     `${status} ${id}`
   )
 
+/** For each response, how many 100 Continue came before it, and at the end how many came after the last one. */
+const continuesOf = (received: string) => {
+  const counts = [0]
+  for (const [, status] of received.matchAll(/HTTP\/1\.1 (\d+)/g)) {
+    if (status === "100") counts.push((counts.pop() ?? 0) + 1)
+    else counts.push(0)
+  }
+  return counts
+}
+
 /** Begins to play `script`, and returns its state so far. */
-const play = (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler, waits }: Script) => {
+const play = (port: number, played: Script) => {
+  const { cuts, drips, pauseMs, requests, resets, tail, tailHandler, waits } = played
   const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: drips }).on("error", () => {})
   let received = ""
   const state = { isOpen: true, hasSent: false }
@@ -138,8 +164,14 @@ const play = (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler,
   const sendAll = async () => {
     if (waits) {
       for (const [index, request] of all.entries()) {
-        await send(request)
-        const { handler } = requests[index] ?? assert.fail()
+        const { body, handler } = requests[index] ?? assert.fail()
+        const headLength = isContinued({ body, handler }) ? request.indexOf("\r\n\r\n") + 4 : request.length
+        await send(request.slice(0, headLength))
+        const isContinuing = () => continuesOf(received)[index] === 1
+        while (headLength < request.length && state.isOpen && !isContinuing()) {
+          await Promise.race([setTimeout(5), closed])
+        }
+        await send(request.slice(headLength))
         const isLast = handler === "hangs" || handler === "awaits the clock"
         state.hasSent = isLast
         const hasResponse = () => !isLast && responsesOf(received).length > index
@@ -149,6 +181,11 @@ const play = (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler,
     } else await send(all.join("") + last)
     if (halfCloses || !state.isOpen) socket.end()
     state.hasSent = true
+    const hasEarly = () => responsesOf(received).length >= expected(played).early
+    if (resets) {
+      while (state.isOpen && !hasEarly()) await Promise.race([setTimeout(5), closed])
+      socket.resetAndDestroy()
+    }
     const timer = !drips || halfCloses ? undefined : setInterval(() => socket.write(drip), 40)
     await closed
     clearInterval(timer)
@@ -156,6 +193,9 @@ const play = (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler,
   void sendAll()
   return {
     responses: () => responsesOf(received),
+    continues: () => continuesOf(received),
+    /** Whether the last response says that its connection closes. */
+    closes: () => /^connection: close\r$/im.test(received.slice(received.lastIndexOf("HTTP/1.1 "))),
     isClosed: () => socket.closed,
     hasSent: () => state.hasSent && socket.writableLength === 0,
     destroy: () => socket.destroy()
@@ -166,7 +206,7 @@ const play = (port: number, { cuts, drips, pauseMs, requests, tail, tailHandler,
  * The responses that the client of `script` may get, how many it must get at least, and how many of these before the
  * clock moves.
  */
-const expected = ({ requests, tail, tailHandler, waits }: Script) => {
+const expected = ({ requests, resets, tail, tailHandler, waits }: Script) => {
   const { fields, status } = tails[tail] ?? assert.fail()
   const id = fields === undefined ? "rejected" : requests.length
   const statusOfTail = tailHandler === "ignores the body" && fields !== undefined ? 200 : status
@@ -186,7 +226,8 @@ const expected = ({ requests, tail, tailHandler, waits }: Script) => {
   // A third request is not run if it arrives while the second waits.
   const least = Math.min(end, waits ? end : 2, mayClose === -1 ? end : mayClose + 1)
   const timed = all.findIndex((response, index) => index === awaiting || response.startsWith("408"))
-  return { responses: [...all, ...idle], least, early: timed === -1 ? least : Math.min(least, timed) }
+  const early = timed === -1 ? least : Math.min(least, timed)
+  return { responses: [...all, ...idle], least: resets ? early : least, early }
 }
 
 /** Resolves once the clock has moved past the timeouts of Node. */
@@ -198,10 +239,13 @@ const handle = Effect.gen(function*() {
   const handler = request.headers.x
   const id = url.slice(1)
   if (handler === "hangs") return yield* Effect.never
-  if (handler === "awaits the clock") yield* Effect.promise(() => clock.promise)
+  if (handler === "awaits the clock" || handler === "writes much") yield* Effect.promise(() => clock.promise)
   else if (handler?.includes("late") === true || handler === "ignores the body") {
     yield* Effect.promise(() => setTimeout(lateMs))
   }
+  // More than the buffers of both sockets hold.
+  if (handler === "writes much") return HttpServerResponse.text("x".repeat(16_000_000))
+  if (handler === "closes") return HttpServerResponse.text(id, { headers: close })
   if (handler === "throws late") return HttpServerResponse.raw(42)
   if (handler === "responds" || handler === "ignores the body" || handler === "awaits the clock") {
     return HttpServerResponse.text(id)
@@ -241,11 +285,11 @@ const serveHandlers: Effect.Effect<
   yield* ParserRejections.attach(
     server,
     (fault) =>
-      Effect.succeed(
-        HttpServerResponse.text("rejected", {
+      Effect.promise(() => setTimeout(5)).pipe(
+        Effect.as(HttpServerResponse.text("rejected", {
           status: errorOf(fault).status,
           headers: { ...close, "content-length": "8" }
-        })
+        }))
       )
   )
   const made = yield* NodeHttpServer.make(() => server, {
@@ -301,12 +345,27 @@ const playAll = async (server: OrderedServer, port: number, scripts: ReadonlyArr
       ...waiting.has(each) ? ["does not get its responses before a bound of time"] : [],
       ...connection.isClosed() ? [] : [`does not end within ${maxEndMs} ms`],
       ...responses.every((response, at) => response === all[at]) ? [] : ["gets another response"],
-      ...responses.length >= least ? [] : [`gets fewer than ${least} responses`]
+      ...responses.length >= least ? [] : [`gets fewer than ${least} responses`],
+      ...connection.continues().every((count, at) => {
+          const request = played.requests[at]
+          return count <= (request !== undefined && isContinued(request) ? 1 : 0)
+        })
+        ? []
+        : ["gets 100 Continue twice, or for a body that is not read"],
+      ...failsInBody(played) && responses.length > played.requests.length && !connection.closes()
+        ? ["is not told that its connection closes"]
+        : []
     ]
     connection.destroy()
     return faults.length === 0 ? [] : [{ faults, ...played, responses, all }]
   })
 }
+
+/** Uses a clock that the test moves, and that Node's own timeouts do not see. */
+const useClock = Effect.gen(function*() {
+  vi.useFakeTimers({ toFake: ["performance"] })
+  yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+})
 
 const seeds = Number(process.env.SEEDS ?? 1)
 
@@ -325,16 +384,22 @@ it.live(
   "A connection gets one response for each whole request, in order, and ends in time",
   () => {
     const errors: Array<unknown> = []
-    const logger = Logger.make(({ message }) => void errors.push(message))
+    const addError = (error: unknown) => void errors.push(error)
+    const logger = Logger.make(({ message }) => addError(message))
     return Effect.gen(function*() {
       const { defects, port, server } = yield* serveHandlers
-      vi.useFakeTimers({ toFake: ["performance"] })
-      yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+      const sockets: Array<Socket> = []
+      server.on("connection", (socket) => sockets.push(socket))
+      process.on("uncaughtExceptionMonitor", addError)
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.off("uncaughtExceptionMonitor", addError)))
+      yield* useClock
       for (let seed = 1; seed <= seeds; seed++) {
         const scripts = fc.sample(script, { seed, numRuns: connectionsPerSeed })
         const faults = yield* Effect.promise(() => playAll(server, port, scripts))
         assert.isEmpty(faults, JSON.stringify({ seed, faults: faults.slice(0, 5) }, null, 1))
       }
+      yield* Effect.promise(settle)
+      assert.isEmpty(sockets.filter((socket) => server.connectionOf(socket) !== undefined), "The server forgets each")
       assert.isNotEmpty(defects)
       const kinds = defects.map((defect) => String(defect).replace(/(?<=^\w+Error)(?: \[|: ).*/s, ""))
       assert.deepStrictEqual([...new Set(kinds)].toSorted(), ["AssertionError", "TypeError"])
@@ -347,3 +412,105 @@ it.live(
   },
   seeds * 20_000
 )
+
+/** A client of the handlers that sends `bytes`. */
+const connectWith = (port: number, bytes: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true }).on("error", () => {})
+      socket.write(bytes, "latin1")
+      return socket
+    }),
+    (socket) => Effect.sync(() => socket.destroy())
+  )
+
+it.live("A connection runs no request behind its last response", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    const urls: Array<unknown> = []
+    server.on("request", ({ url }) => urls.push(url))
+    const socket = yield* connectWith(port, requestBytes(0, "closes", [], ""))
+    yield* Effect.promise(() => waitFor(() => socket.resume().readableEnded))
+    socket.write(requestBytes(1, "responds", [], ""))
+    yield* Effect.promise(settle)
+    assert.deepStrictEqual(urls, ["/0"])
+  }).pipe(inScope))
+
+it.live.each<readonly [event: string, bytes: string]>([
+  ["connection", ""],
+  ["request", requestBytes(0, "responds", [], "")],
+  ["clientError", "garbage\r\n\r\n"]
+])(
+  "A throw in a listener of %s ends its own connection, and no other",
+  ([event, bytes]) =>
+    Effect.gen(function*() {
+      const { defects, port, server } = yield* serveHandlers
+      const defect = new Error("A listener threw")
+      const other = yield* connectWith(port, "")
+      yield* Effect.promise(settle)
+      server.prependOnceListener(event, () => {
+        throw defect
+      })
+      const socket = yield* connectWith(port, bytes)
+      assert.isTrue(yield* Effect.promise(() => waitFor(() => socket.resume().readableEnded)))
+      assert.deepStrictEqual(defects, [defect])
+      other.write(requestBytes(1, "responds", [], ""))
+      assert.isTrue(yield* Effect.promise(() => waitFor(() => other.resume().bytesRead > 0)))
+    }).pipe(inScope)
+)
+
+it.live("A third request is the last that a connection reads while two have no response", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    const emit = vi.spyOn(server, "emit")
+    const many = Array.from({ length: 100 }, (_, id) => requestBytes(id, "hangs", [], "")).join("")
+    const socket = yield* connectWith(port, many)
+    yield* Effect.promise(settle)
+    socket.write(many)
+    yield* Effect.promise(settle)
+    assert.lengthOf(emit.mock.calls.filter(([event]) => event === "request"), 3)
+  }).pipe(inScope))
+
+it.live("A connection ends only once the time of its request, or of idling and the next head, is over", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    yield* useClock
+    Object.assign(server, { headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0 })
+    const socket = yield* connectWith(port, "")
+    const pass = (ms: number) =>
+      Effect.promise(async () => {
+        await settle()
+        vi.advanceTimersByTime(ms)
+        await settle()
+        return !socket.resume().readableEnded
+      })
+    assert.isTrue(yield* pass(2_500), "idle")
+    socket.write(requestBytes(0, "ignores the body", ["Content-Length: 5"], ""))
+    assert.isTrue(yield* pass(2_500), "within a request")
+    assert.isAbove(socket.bytesRead, 0)
+    socket.write("hello")
+    assert.isTrue(yield* pass(2_500), "idle again")
+    socket.write("GET / HTTP/1.1\r\n")
+    assert.isTrue(yield* pass(400), "within a head")
+    yield* pass(600)
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => socket.readableEnded)))
+  }).pipe(inScope))
+
+it.live("A client has its whole time to read a response, whatever time its handler took", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    const sockets: Array<Socket> = []
+    server.on("connection", (socket) => sockets.push(socket))
+    yield* useClock
+    clock = Promise.withResolvers()
+    yield* connectWith(port, requestBytes(0, "writes much", [], ""))
+    yield* Effect.promise(settle)
+    vi.advanceTimersByTime(2_500)
+    clock.resolve()
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets.some(({ writableLength }) => writableLength > 0))))
+    vi.advanceTimersByTime(2_500)
+    yield* Effect.promise(settle)
+    assert.isFalse(sockets.some(({ destroyed }) => destroyed))
+    vi.advanceTimersByTime(1_000)
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets.every(({ destroyed }) => destroyed))))
+  }).pipe(inScope))

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Duration, Effect, Fiber, Layer, Logger, Metric, Tracer } from "effect"
+import { Context, Duration, Effect, Exit, Fiber, Layer, Logger, Metric, Schema, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
@@ -20,6 +20,8 @@ import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databa
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
+
+const decodeState = Schema.decodeSync(Schema.fromJsonString(Policy.State))
 
 const options = { timeout: Duration.millis(250), metrics: redisMetrics, logDown: () => Effect.void }
 
@@ -324,6 +326,39 @@ describeOnEach(databases, "RateLimiter", (it) => {
       assert.strictEqual(yield* allowedOf(limiter, "key:new", 5), 4)
     }))
 
+  it.effect("the row of a key follows its state, and expires with it", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const limiter = yield* newProcess
+      const rows = sql<{ readonly state: string; readonly endsAt: number; readonly seq: number }>`
+        SELECT state, (extract(epoch FROM ends_at) * 1000)::float8 AS "endsAt", seq::int FROM key_limits
+        WHERE key_id = 'followed' AND saved_at > now() - interval '10 seconds'`
+      const saved = (used: number) =>
+        Effect.gen(function*() {
+          yield* TestClock.adjust("500 millis")
+          const hasUsed = ({ state }: { readonly state: string }) => decodeState(state).day?.used === used
+          yield* untilTrue(Effect.map(rows, (found) => found.some(hasUsed)), `${used} used`)
+          const [row = assert.fail()] = yield* rows
+          assert.strictEqual(row.endsAt, Policy.endOf(decodeState(row.state)))
+          return row.seq
+        })
+      const setOld = sql`UPDATE key_limits SET saved_at = now() - interval '1 hour'`
+      yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state)
+        VALUES ('followed', 0, 0, now(), now(), '{"day":{"used":1,"resetAt":1000000}}')`
+      yield* setOld
+      yield* limiter.charge("key:followed", limits)
+      yield* saved(2)
+      yield* setOld
+      // The ban that begins now lasts longer than the counts, with the hour in which another one would be longer.
+      yield* Effect.replicateEffect(limiter.charge("key:followed", limits), 6)
+      const seq = yield* saved(4)
+      // A ban changes no count, so its rejections write nothing.
+      yield* limiter.charge("key:followed", limits)
+      yield* allowedOf(limiter, "key:later", 1)
+      yield* save("later", 1)
+      assert.strictEqual(yield* saved(4), seq)
+    }))
+
   it.effect("a save that commits late restores no older state", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
@@ -347,14 +382,28 @@ describeOnEach(databases, "RateLimiter", (it) => {
         Layer.provide([StateLookups.layer, random])
       )
       const service = yield* Layer.build(Layer.fresh(keys))
-      const issued = yield* Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })
-      const caller: Caller = `key:${issued.id}`
-      yield* allowedOf(yield* newProcess, caller, 3)
-      yield* save(issued.id, 1)
-      assert.strictEqual((yield* Context.get(service, KeyVerifier).verify(issued.key)).id, issued.id)
+      const issue = Context.get(service, ApiKeys).issue({ name: "a", plan: "free" })
+      const [used, unused, invalid] = yield* Effect.all([issue, issue, issue])
+      const callerOf = ({ id }: { readonly id: string }): Caller => `key:${id}`
+      for (const process of ["-9223372036854775808", "9223372036854775807"]) {
+        yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state)
+          VALUES (${used.id}, ${process}::text::bigint, 0, now() - interval '1 hour', now(), '{}')`
+      }
+      yield* sql`INSERT INTO key_limits (key_id, process, seq, saved_at, ends_at, state)
+        VALUES (${invalid.id}, 0, 0, now(), now(), '{"day":1}')`
+      const other = yield* newProcess
+      yield* sql`UPDATE key_limits SET saved_at = now() - interval '1 hour' WHERE key_id = ${used.id}`
+      yield* allowedOf(other, callerOf(used), 3)
+      yield* save(used.id, 3)
+      for (const { id, key } of [used, unused, invalid]) {
+        assert.strictEqual((yield* Context.get(service, KeyVerifier).verify(key)).id, id)
+      }
+      const limiter = Context.get(service, RateLimiter)
+      assert.isTrue(Exit.hasDies(yield* Effect.exit(limiter.charge(callerOf(invalid), limits))))
       yield* sql`ALTER TABLE key_limits RENAME TO gone`
-      const charging = allowedOf(Context.get(service, RateLimiter), caller, 2)
-      assert.strictEqual(yield* Effect.ensuring(charging, Effect.orDie(sql`ALTER TABLE gone RENAME TO key_limits`)), 1)
+      const charging = Effect.all([allowedOf(limiter, callerOf(used), 2), allowedOf(limiter, callerOf(unused), 1)])
+      const allowed = yield* Effect.ensuring(charging, Effect.orDie(sql`ALTER TABLE gone RENAME TO key_limits`))
+      assert.deepStrictEqual(allowed, [1, 1])
     }))
 
   it.effect("a key whose state is not in memory and cannot be loaded is not charged, and fails with 503", () =>
@@ -371,5 +420,15 @@ describeOnEach(databases, "RateLimiter", (it) => {
         return yield* Fiber.join(charge)
       })
       assert.strictEqual(yield* sql.withTransaction(locked), databaseErrors.unavailable)
+
+      yield* sql`ALTER TABLE key_limits RENAME TO gone`
+      yield* sql`CREATE FUNCTION fail() RETURNS SETOF gone LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'no connection is left' USING ERRCODE = '53300'; END $$`
+      yield* sql`CREATE VIEW key_limits AS SELECT * FROM fail()`
+      const failure = yield* Effect.flip(limiter.charge("key:absent", limits)).pipe(
+        Effect.ensuring(Effect.orDie(sql`DROP FUNCTION fail CASCADE`)),
+        Effect.ensuring(Effect.orDie(sql`ALTER TABLE gone RENAME TO key_limits`))
+      )
+      assert.strictEqual(failure, databaseErrors.unavailable)
     }))
 })

@@ -1,0 +1,27 @@
+import { assert, it } from "@effect/vitest"
+import { Socket } from "node:net"
+import { setImmediate } from "node:timers/promises"
+import { BufferedRequest } from "../../src/node-server/BufferedRequest.ts"
+import { OrderedResponse } from "../../src/node-server/OrderedResponse.ts"
+import { TurnSends } from "../../src/node-server/TurnSends.ts"
+
+it("A response is sent once, with the body of its first `end`, and counts twice its bytes", async () => {
+  for (const body of ["é1", Buffer.from("123")]) {
+    const response = new OrderedResponse(new BufferedRequest(new Socket()))
+    const written: Array<number> = []
+    response.host = {
+      sends: new TurnSends(),
+      turnCame: () => {},
+      responseWritten: (_, bytes) => written.push(bytes),
+      responseSent: () => {},
+      crash: assert.fail
+    }
+    response.end(body)
+    response.end("other")
+    assert.deepStrictEqual(written, [])
+    await setImmediate()
+    response.end("other")
+    await setImmediate()
+    assert.deepStrictEqual(written, [6])
+  }
+})
