@@ -4,8 +4,8 @@
  * Laws, for any statement or transaction on any connection (except streams of rows, which are not watched):
  * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
  *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
- * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most once
- *    more than the pool has connections. It fails earlier if a session rejects it that was opened after the first
+ * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most as
+ *    often as the pool has connections. It fails earlier if a session rejects it that was opened after the first
  *    rejection, or if the sessions are lost before they tell their age. A session of unknown age counts as opened
  *    before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
@@ -112,7 +112,7 @@ type OnReadOnly = (openedAt: number) => void
 type Options = Parameters<typeof PgClient.layer>[0]
 
 const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, sent: PoolSockets.Statements) {
-  const maxReadOnlySessions = options.maxConnections ?? 10
+  const maxConnections = options.maxConnections ?? 10
   const pool = yield* PgPool.make(options)
 
   const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
@@ -147,7 +147,8 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
       return Effect.catchIf(once, Outage.isReadOnly, () =>
         Effect.retry(once, {
           while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
-          times: maxReadOnlySessions
+          // The catch above was the first of the retries.
+          times: maxConnections - 1
         }))
     })
 
