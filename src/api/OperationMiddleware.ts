@@ -28,7 +28,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
 
 /**
  * Counts the request against the limits of the API key. Fails with 429 if the key exceeds a limit or is banned (SPEC
- * §5.4, §8), and with 503 if the key's counts cannot be loaded or saved.
+ * §5.4, §8), and with 503 if the key's counts cannot be loaded, or too many counts cannot be saved.
  */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
@@ -124,6 +124,7 @@ export const operationSteps = [ConcurrencyLimit, Validation] as const
 /** As `operationSteps`, for an operation with a body. Reads the body first, so that a slow body holds no slot. */
 export const bodySteps = [RequestBody, ...operationSteps] as const
 
+/** All middleware of operations. `PetstoreApi.ts` and `Pets.ts` set their order. */
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
 /** Marks a deprecated endpoint. Its responses carry `headers`, unless Node rejects the request before its routing. */

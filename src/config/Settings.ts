@@ -17,7 +17,7 @@ const boolean = makeForm("true or false", (text) => text === "true" || (text ===
 
 export const adminTokenFile = "admin-token"
 
-/** At least 16 characters, so that a token cannot be guessed. At most 4096, to fit into a request head of 16 KiB. */
+/** At least 16 characters, so that a token is hard to guess. At most 4096, to fit into a request head of 16 KiB. */
 export const adminTokenForm = makeForm("16 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{16,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)

@@ -76,9 +76,9 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * Adds to `temporaryStates` the SQLSTATE codes that occur while an operator repairs or restarts a database or a pooler:
- * system error (58), object not in the required state (55000), no such database (3D000), prepared statement missing
- * (26000) or duplicate (42P05).
+ * Whether the SQLSTATE of an error is one of `temporaryStates`, or one that occurs while an operator repairs or restarts
+ * a database or a pooler: system error (58), object not in the required state (55000), no such database (3D000),
+ * prepared statement missing (26000) or duplicate (42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

@@ -5,8 +5,8 @@
  * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
  *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
  * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most as
- *    often as the pool has connections. It fails earlier if a session rejects it that was opened after the first
- *    rejection, or if the sessions are lost before they tell their age. A session of unknown age counts as opened
+ *    often as the pool has connections. It fails earlier if the session that rejects it was opened after the
+ *    first rejection, or if the sessions are lost before they tell their age. A session of unknown age counts as opened
  *    before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
  *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
@@ -134,7 +134,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
-  /** Runs `attempt` again while read-only sessions reject it that were opened before the first rejection. */
+  /** Runs `attempt` again, as long as the read-only session that rejected it was opened before the first rejection. */
   const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
       // Unless a session tells its age, these values end the retries.

@@ -38,8 +38,8 @@ export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore
 }
 
 /**
- * Reduces the server's context to what requests use. `Context.merge` makes a flat map. `Context.add` would use up one
- * of the eight additions after which Effect copies a context.
+ * Reduces the server's context to what requests use. Puts `Scope` back with `Context.merge`, which makes a flat map.
+ * After `Context.add`, a request could add only seven services, instead of eight, before Effect copies its context.
  */
 const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
   Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))

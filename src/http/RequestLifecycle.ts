@@ -62,7 +62,7 @@ const addHeadersOfStatus = (head: RequestHead, response: Response): Response => 
 /** Returns the response to a request that Node rejects before it reaches a route. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
-    // For an unknown method, Node does not report the path, so `allow` lists the methods that any path has.
+    // For an unknown method, Node does not report the path, so `allow` lists the methods of all paths together.
     const allow = hooks.routesAt("*").methods.join(", ")
     const context = makeRequestContext(headerOf(head, "x-request-id"), startedAtNs)
     const message = `${error.message} Use one of ${allow}.`

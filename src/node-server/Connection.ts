@@ -154,7 +154,7 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Closes the connection after its last response, and discards further input for a second. Closing a socket that has
+   * Closes the connection after its last response, and discards further input for one to two seconds. Closing a socket that has
    * unread input would reset the connection, and the client could lose the response.
    */
   end(): void {

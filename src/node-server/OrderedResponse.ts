@@ -61,8 +61,7 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   }
 
   /**
-   * Calls Node's `end` with the arguments of the earlier call of `end`. `TurnSends` calls this at the end of the turn,
-   * or at a `flush` before that.
+   * Calls Node's `end` with the arguments of the earlier call of `end`. `TurnSends` calls this at the end of the turn.
    */
   send(): void {
     const { host } = this

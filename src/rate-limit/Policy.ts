@@ -38,7 +38,7 @@ export interface Decision {
   readonly banBegan: boolean
   /** When the decision was made. */
   readonly decidedAt: number
-  /** The windows after this request. */
+  /** The windows after this request. Those of a peek are before it. */
   readonly windows: readonly [minute: Window, day: Window]
 }
 

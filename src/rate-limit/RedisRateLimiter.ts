@@ -3,9 +3,9 @@
  * the last counts that Redis returned. These local counts are never merged into Redis. Laws:
  *
  * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
- * - Each charge is in one command at most, also if its caller was interrupted. So Redis never counts a charge twice.
+ * - Each charge is in one command at most, even if its caller was interrupted. So Redis never counts a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
- * - Counts in memory continue from the reply to the newest command, also if the reply to an older one comes later.
+ * - Counts in memory continue from the reply to the newest command, even if the reply to an older one comes later.
  * - If deciding a batch or resuming a call throws, other batches and calls still get their decisions.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
