@@ -9,7 +9,10 @@ import { KeysGroup } from "./KeyEndpoints.ts"
 import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
-/** Requires an admin token as a bearer token: `ADMIN_TOKEN` or the token in its file, or one of `ADMIN_TOKENS`. */
+/**
+ * Requires an admin token as a bearer token: `ADMIN_TOKEN` (or the token in the file `admin-token` of `DATA_DIR`), or
+ * one of `ADMIN_TOKENS`.
+ */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: {
@@ -25,7 +28,10 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   ]
 }) {}
 
-/** The response of `showSession`: whose admin token the request has, and the environment of the service. */
+/**
+ * The response of `showSession`: the name of the admin token, whether it may change keys, and the environment of the
+ * service.
+ */
 export const Session = Schema.Struct({
   /** The name of the admin token. */
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }),

@@ -1,4 +1,4 @@
-/** The service's name in lower case: of the command, for example, and the prefix of metrics and Redis keys. */
+/** The service's name in lower case: for example the name of the command, and the prefix of metrics and Redis keys. */
 export const name = "petstore"
 export const title = "Petstore"
 

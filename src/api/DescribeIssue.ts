@@ -80,9 +80,9 @@ interface DescribeOptions {
 }
 
 /**
- * Describes the first ten faults, such as `body.name: required; body.status: expected one of …`. For an unknown name,
- * suggests the closest known name, if one is close. For a missing field, quotes an unknown name that is probably a typo
- * of it.
+ * Describes the first ten faults, such as `body.name: required; body.status: expected one of …`, and counts the others.
+ * For an unknown name, suggests the closest known name, if one is close. For a missing field, quotes an unknown name
+ * that is probably a typo of it.
  */
 export const describeIssue = (
   issue: SchemaIssue.Issue,

@@ -5,8 +5,8 @@ import { type ApiError, bodyOf, ErrorBody, isErrorBody, type RateLimitExceeded }
 import { HeaderFieldsTooLarge, InternalError, RequestTimeout, ServiceUnavailable } from "./Errors.ts"
 
 /**
- * The `Retry-After` header: seconds, or a date that `Date.parse` reads (RFC 9110 §10.2.3). Encodes whole seconds. A
- * past date and any other text decode to zero.
+ * The `Retry-After` header: seconds, or a date that `Date.parse` reads (RFC 9110 §10.2.3). Encodes to whole seconds,
+ * rounded up. A past date and any other text decode to zero.
  */
 export const RetryAfter = Schema.String.pipe(Schema.decodeTo(Schema.Duration, {
   decode: SchemaGetter.transformEffect((text) =>
@@ -77,7 +77,10 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Shared by endpoints and middleware, because Effect recognizes duplicate schemas only if they are the same object. */
+/**
+ * Shared by endpoints and middleware, because Effect recognizes duplicate schemas only if they are the same object.
+ * Otherwise, a response in the OpenAPI document would list its schema twice.
+ */
 export const [requestTimeout, serviceUnavailable] = [errorResponse(RequestTimeout), errorResponse(ServiceUnavailable)]
 
 export const commonErrors = [

@@ -100,7 +100,7 @@ const declareErrorWithWait = declareErrorWith({
 
 /**
  * 400: the request is invalid (SPEC §7). The service checks a request part by part. The message names only the faults
- * of the part that it first finds invalid.
+ * of the first invalid part.
  */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 /** 401: the request has no API key as a bearer token (SPEC §5.3). */
@@ -111,7 +111,7 @@ export class InvalidApiKey extends declareError<InvalidApiKey>()("InvalidApiKey"
 export class MissingAdminToken extends declareError<MissingAdminToken>()("MissingAdminToken") {}
 /** 401: the admin token is wrong. */
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
-/** 403: the admin token may only read, and the request would change something (`read:` in `ADMIN_TOKENS`). */
+/** 403: the admin token is read-only (`read:` in `ADMIN_TOKENS`), and the request would change something. */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
 /** 404: no such path or resource (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}

@@ -129,9 +129,9 @@ export const IssuedKey = Schema.Struct({
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /**
- * The position that a cursor encodes: the last key that the previous page has, or that its filter looked at.
- * `createdAt` is in epoch milliseconds. Only the cursors of a list with `search` have `name`, because that list is in
- * the order of names.
+ * The position that a cursor encodes: the last key of the previous page or, if its filter found too few keys, the last
+ * key that the filter examined. `createdAt` is in epoch milliseconds. Only the cursors of a list with `search` have
+ * `name`, because that list is in the order of names.
  */
 export interface KeyPosition {
   readonly createdAt: number
@@ -225,7 +225,7 @@ export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   /** The ban, if the key is banned. */
   ban,
-  /** The secret that `secretHash` of the query matches. */
+  /** The secret that matches `secretHash` of the query. Absent without `secretHash`. */
   secret: Schema.optionalKey(FoundSecret)
 }).annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}

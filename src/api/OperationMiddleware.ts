@@ -19,7 +19,8 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 
 /**
  * Requires a valid API key as a bearer token. Fails with 401, or with 503 if the lookup of the key fails (SPEC §5). Hot
- * path: with Effect's `security` option, a get would run 18 % more Effect operations (docs/performance.md).
+ * path: avoids Effect's `security` option, with which a get would run 18 % more Effect operations
+ * (docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
@@ -41,7 +42,7 @@ interface RequestFault extends HttpApiError.HttpApiSchemaError {
   readonly kind: keyof typeof places
 }
 
-/** Excludes a response that cannot be encoded: it is the fault of the service, and must not become a 400. */
+/** False for a response that cannot be encoded: that is the fault of the service, and must not become a 400. */
 const isRequestFault = <E>(error: E): error is E & RequestFault =>
   HttpApiError.HttpApiSchemaError.is(error) && error.kind in places
 
@@ -124,10 +125,10 @@ export const operationSteps = [ConcurrencyLimit, Validation] as const
 /** As `operationSteps`, for an operation with a body. Reads the body first, so that a slow body holds no slot. */
 export const bodySteps = [RequestBody, ...operationSteps] as const
 
-/** All middleware of operations. `PetstoreApi.ts` and `Pets.ts` set their order. */
+/** All middleware of operations. `PetstoreApi.ts` and `Pets.ts` set its order. */
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
-/** Marks a deprecated endpoint. Its responses carry `headers`, unless Node rejects the request before its routing. */
+/** Marks a deprecated endpoint. Responses to its requests carry `headers`, unless Node rejects the request. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   readonly successor: string

@@ -68,7 +68,10 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** A response schema without checks: clients decode the body by its own schema, and the compiler checks handlers. */
+/**
+ * A response schema without checks: the schema of the body checks what clients receive, and the compiler checks what
+ * handlers return.
+ */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
