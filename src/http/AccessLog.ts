@@ -75,7 +75,7 @@ export const recordRequest = (
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // Hot path: write the fields of `Logger.formatJson` without Effect's logger (cost: docs/performance.md).
+    // Hot path: write the same fields as `Logger.formatJson`, without Effect's logger (cost: docs/performance.md).
     const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
     json.write(
       `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +

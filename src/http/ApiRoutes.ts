@@ -38,7 +38,7 @@ export type RouteServices =
   | HttpRouter.HttpRouter
   | Layer.Success<typeof HttpServer.layerServices>
 
-/** Provides the routes of an API, from `HttpApiBuilder.layer`, with the middleware that its operations declare. */
+/** Provides `routes`, which come from `HttpApiBuilder.layer`, with the middleware that their operations declare. */
 export const layer = <Stores>(routes: Layer.Layer<never, never, Stores | RouteServices>) =>
   routes.pipe(Layer.provide(middleware), HeldServices.provide(HttpServer.layerServices))
 

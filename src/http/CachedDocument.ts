@@ -34,8 +34,8 @@ const changed = new PreconditionFailed({
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // Send these headers with a 304 too: browsers copy the headers of a 304 to the cached response, so that other values
-  // would replace these.
+  // Send these headers with a 304 too: browsers copy the headers of a 304 to the cached response. Without them,
+  // `no-store` of `fixedHeaders` would replace `no-cache` there.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,

@@ -5,7 +5,7 @@ import { Predicate } from "effect"
 import type { OpenApi } from "effect/http-api"
 import { name as brand } from "../api/Brand.ts"
 
-/** The script of the page replaces these with the page's own address, because the service does not know its address. */
+/** The script of the page replaces these with the page's own address. The service does not know that address. */
 export const placeholders = { origin: "{{origin}}", connection: "{{connection}}" }
 
 /** The environment variable with the API key, which `PetstoreClient.layerConfig` and the documentation use too. */

@@ -17,8 +17,8 @@ interface PageQuery {
 }
 
 /**
- * Returns the items of a page, and the query of the next page, if there is one. Before it returns them, waits until a
- * turn of the event loop has time for them (`PageTurns.ts`).
+ * Returns the items of a page, and the query of the next page, if there is one. Waits between the read and the return
+ * until a turn of the event loop has time for the page (`PageTurns.ts`).
  */
 export const listPage = <New extends object, Filter extends keyof New, Unavailable, Query extends PageQuery>(
   store: Pick<Collection<New, Filter, unknown, Unavailable>, "list">,

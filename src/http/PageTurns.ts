@@ -1,14 +1,14 @@
 /**
  * Spreads the pages of lists over turns of the event loop. A page can take 403 KB and some milliseconds, and leaves
  * memory only after its turn: when it is sent, or its connection is closed because too many responses are unread.
- * Without this, 1,000 pages in one turn end the process.
+ * Without this, 1,000 pages in one turn would exhaust the memory and end the process.
  *
  * Laws, whatever lists arrive, fail or are interrupted:
- * - A list goes on if no other list waits and the first list of its turn began less than `turnMs` before. Otherwise it
- *   waits for a later turn.
+ * - A list goes on at once if no other list waits and the first list of its turn asked less than `turnMs` before.
+ *   Otherwise it waits for a later turn.
  * - While lists wait, each turn lets at least one of them go on.
  * - Keys with waiting lists take turns, one list at a time. A key's lists go on in their order.
- * - A list fails with `ServiceUnavailable` once its operation has taken `maxMs`.
+ * - A waiting list fails with `ServiceUnavailable` once its operation has taken `maxMs`.
  */
 import { Context, Duration, Effect } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -23,12 +23,12 @@ const maxMs = 3_000
 /** Returns a function that waits for a turn. It takes the time at which the operation began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
-/** `now` and `onNextTurn` are what tests replace. */
+/** Tests replace `now` and `onNextTurn`. */
 export const make = (
   now = () => performance.now(),
   onNextTurn: (run: () => void) => void = setImmediate
 ): Wait => {
-  /** When this turn has no more time for lists, in milliseconds of `now`. Undefined before the first one. */
+  /** When the time of this turn for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
   /** The waiting lists of each key, by its id. An interrupted one stays until its turn, and then does nothing. */
   const waiting = new Map<string, Array<() => void>>()
@@ -52,7 +52,7 @@ export const make = (
   }
   const wait = (key: string) =>
     Effect.callback<void>((resume) => {
-      // The turn in which the list asked can have ended since, if the fiber has yielded.
+      // If the fiber has yielded, the turn in which the list asked can have ended. Then start another.
       endsAt ??= startTurn()
       const lists = waiting.get(key) ?? []
       lists.push(() => resume(Effect.void))
@@ -68,7 +68,7 @@ export const make = (
 }
 
 /**
- * Waits until its turn has time for one more page. `PortServer.ts` provides it for all lists of a port. By default,
- * nothing waits: requests of `layerTest` have no sockets, and their time is that of `TestClock`.
+ * Waits until a turn of the event loop has time for one more page. `PortServer.ts` provides it for all lists of a port.
+ * By default, nothing waits: requests of `layerTest` have no sockets, and their time is that of `TestClock`.
  */
 export const PageTurns = Context.Reference<Wait>("petstore/http/PageTurns", { defaultValue: () => () => Effect.void })

@@ -25,7 +25,7 @@ const decisions = byAttributes(
 )
 const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
-/** Turns a failure of the limiter, which cannot load or save a key's counts, into a 503. */
+/** The limiter fails if it cannot load or save the counts of a key. Turns that failure into a 503. */
 export const toServiceUnavailable = (failure: Unavailable): ServiceUnavailable =>
   failure instanceof ServiceUnavailable ? failure : new ServiceUnavailable({ message: failure.message })
 
@@ -38,8 +38,8 @@ const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
 /**
- * Hot path: in this middleware and that of `Auth.ts`, `Effect.gen` would cost 1.5 to 2 µs per request
- * (docs/performance.md).
+ * Hot path: avoids `Effect.gen`, which would cost 1.5 to 2 µs per request in this middleware and that of `Auth.ts`
+ * together (docs/performance.md).
  */
 export const layer = Layer.effect(
   RateLimit,
@@ -81,7 +81,8 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
 /**
  * Counts a request against the client's address, to limit the guessing of API keys. Replaces the response with a 429 if
  * the address is over its limit. Call this only if the request counted against no API key. A request does not count if
- * `isFree` is true, or if the response is a server error other than 505: a client chooses its HTTP version.
+ * `isFree` is true, or if the response is a server error other than 505. A 505 counts, because the client chose the
+ * HTTP version.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],

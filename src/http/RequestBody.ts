@@ -74,7 +74,7 @@ const positionOfUnexpected = (text: string, start: number, end: number): number 
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
-/** Rejects the name `__proto__`, deep nesting, and duplicate names, which parsers treat differently (RFC 8259 §4). */
+/** Finds the name `__proto__`, deep nesting, and duplicate names, which parsers treat differently (RFC 8259 §4). */
 const expectedOfNames = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""

@@ -18,8 +18,8 @@ class RequestState {
   keyId: string | undefined
   rejectedKey: RejectedKey | undefined
   /**
-   * The rate limiter's decision on the API key. Only if it is unset at the end of the request, the request can count
-   * against the client's address.
+   * The rate limiter's decision on the API key. If it is unset at the end of the request, the request can count against
+   * the client's address.
    */
   keyDecision: Decision | undefined
   /** For the access log: the window (`minute` or `day`) or the `ban` that rejected the request. */
@@ -76,7 +76,7 @@ export const makeRequestContext = (sentId: unknown, startedAtNs: bigint, span?: 
   return new RequestState(isUsable ? sentId : crypto.randomUUID(), startedAtNs, span)
 }
 
-/** `RequestLifecycle` makes one for each request. The default is frozen, so a transition outside of a request fails. */
+/** `RequestLifecycle` makes one for each request. The default is frozen, so changing it outside of a request throws. */
 export const RequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: () => Object.freeze(makeRequestContext("none", 0n))
 })

@@ -7,8 +7,8 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
 /**
- * The part of a request that `PortHooks` use. If Node's parser rejects a request, only the address of its
- * peer and `Origin` are known.
+ * The part of a request that `PortHooks` use. If Node's parser rejects a request, only the address of its peer and
+ * `Origin` are known.
  */
 export interface RequestHead {
   readonly method: string

@@ -20,7 +20,7 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** Paths of the API port (`documentPaths`) and of the management port (`reportPaths`) outside their `HttpApi`s. */
+/** Paths of the API port (`documentPaths`) and of the management port (`reportPaths`) that no `HttpApi` declares. */
 export const documentPaths = { root: "/", openApi: "/openapi.json", docs: "/docs" } as const
 export const reportPaths = { health: "/healthz", readiness: "/readyz", metrics: "/metrics" } as const
 
