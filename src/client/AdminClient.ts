@@ -32,7 +32,7 @@ export type ChangeKeyError = ErrorOf<"updateKey">
 
 /** The key that a secret belongs to. */
 export interface FoundKey extends Keys.ListedKey {
-  /** Whether the secret is current, and until when it works. */
+  /** Whether the secret works and, if it is a former one, until when. */
   readonly secret: Keys.FoundSecret
 }
 
@@ -120,7 +120,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       return Stream.flattenIterable(Stream.map(pages, ({ keys }) => keys))
     },
     /**
-     * Finds the API key that a current or former secret belongs to. Of the secret, the request has only the SHA-256.
+     * Finds the API key that a current or former secret belongs to. The request contains only the SHA-256 of the secret.
      *
      * @example
      * const leaked = yield* admin.whose(secret)

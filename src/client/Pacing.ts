@@ -1,7 +1,7 @@
 /**
  * Paces the requests of a client by the rate-limit headers of responses (SPEC §8), so that a program that calls in a
- * loop does not get its API key banned. Waiting calls get their turns in order of arrival. Only during a pause, calls
- * that cannot wait for its end go first.
+ * loop does not get its API key banned. Waiting calls get their turns in order of arrival. During a pause, however,
+ * calls that cannot wait for its end go first.
  */
 import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -29,8 +29,8 @@ interface Pause {
 }
 
 /**
- * A call in line or in flight. Its `turn` is to send its request, or to end with an earlier 429. `deadline` is in epoch
- * milliseconds.
+ * A call in line or in flight. Its `turn` is either to send its request, or to end with an earlier 429. `deadline` is
+ * in epoch milliseconds.
  */
 interface Waiter {
   readonly deadline: number
@@ -44,7 +44,8 @@ interface PacingState {
   readonly pauseChanged: Deferred.Deferred<void>
   /**
    * The maximum number of requests in flight. A response with the API key's rate-limit headers sets it to `remaining`,
-   * but at least 1. A success without rate-limit headers sets it to Infinity.
+   * but at least 1. A success without rate-limit headers sets it to Infinity. A slow response raises it by 1
+   * (`raiseLimit`).
    */
   readonly maxInFlight: number
   readonly inFlight: ReadonlySet<Waiter>

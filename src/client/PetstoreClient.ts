@@ -88,7 +88,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     pages,
     /**
      * Streams all matching pets by ascending id, and requests each page only when the stream needs it. If the request
-     * for a page fails, the stream emits the pets of the earlier pages and then fails with the same error.
+     * for a page fails, the stream emits the pets of the earlier pages and then fails with the error of that request.
      *
      * @example
      * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
