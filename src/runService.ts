@@ -104,7 +104,8 @@ const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
   const lost = yield* Deferred.make<never, DataDirectoryFailed | DataDirectoryLost>()
   const failWithLoss: OnDirectoryLost = (error) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(makeService(apiServer, failWithLoss))
-  // Log inside the race. After the loss of the data directory, `raceFirst` ends only once `launched` has shut down.
+  // Log inside the race, so that the loss of the data directory is logged at once: `raceFirst` ends only when the
+  // shutdown of `launched` has ended.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 

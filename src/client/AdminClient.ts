@@ -120,7 +120,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       return Stream.flattenIterable(Stream.map(pages, ({ keys }) => keys))
     },
     /**
-     * Finds the API key that a current or former secret belongs to. The request contains only the SHA-256 of the secret.
+     * Finds the API key that a current or former secret belongs to. The request contains only the SHA-256 of the
+     * secret.
      *
      * @example
      * const leaked = yield* admin.whose(secret)

@@ -7,7 +7,7 @@ export interface Mistyped {
 }
 
 /**
- * In the names of settings up to this length, only swapped letters count as a typo, because other typos make common
+ * For names of settings up to this length, only swapped letters count as a typo, because other typos make common
  * words: `POST` from `HOST`.
  */
 const maxShortName = 5
@@ -21,7 +21,7 @@ const hasOneMore = (longer: string, shorter: string): boolean =>
   Array.from(longer).some((_, index) => longer.slice(0, index) + longer.slice(index + 1) === shorter)
 
 /**
- * Whether one typo makes `name` of `setting`: a swap of neighbours, a missing, additional or wrong character, or
+ * Whether one typo turns `setting` into `name`: a swap of neighbours, a missing, additional or wrong character, or
  * another case.
  */
 const isTypo = (name: string, setting: string): boolean => {

@@ -22,8 +22,8 @@ const units = [["h", 3_600], ["min", 60], ["s", 1]] as const
 export const pageSize = 50
 
 /**
- * By the URL of a page that the operator reached with "Next page": the URL of the page before it, and the number of
- * rows on all pages before it. The page itself cannot know them, because cursors lead only forwards.
+ * Maps the URL of a page that the operator reached with "Next page" to the URL of the page before it, and to the number
+ * of rows on all pages before it. The page itself cannot know them, because cursors lead only forwards.
  */
 const pagesBefore = new Map<string, { readonly href: string; readonly rows: number }>()
 
