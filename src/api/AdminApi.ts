@@ -59,7 +59,7 @@ one of \`ADMIN_TOKENS\`.
 Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query
 parameters of lists.`
 
-/** The API for operators, under `/admin`. `AdminAuth` runs before the middleware that each endpoint has. */
+/** The API for operators, under `/admin`. `AdminAuth` runs before the other middleware of each endpoint. */
 export class AdminApi extends HttpApi.make(`${Brand.name}-admin`)
   .add(AuditGroup, KeysGroup, SessionGroup).pipe(inOrderForAll(AdminAuth))
   .prefix(Brand.basePaths.admin)

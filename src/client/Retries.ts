@@ -13,7 +13,7 @@ import type { Pacing } from "./Pacing.ts"
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /** The minimum delays between attempts. By default 200, 400, 800 ms and so on, each with up to 20 % jitter. */
+  /** The minimum delays between attempts. By default 200, 400, 800 ms and so on, each up to 20 % shorter or longer. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined

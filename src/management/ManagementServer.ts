@@ -57,7 +57,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   }
   const admin = AdminHandlers.layer.pipe(
     Layer.provide(AdminAuthentication.layer),
-    // Only one process at a time can use the embedded database.
+    // Only one process at a time can use the embedded database, so no other one counts requests.
     Layer.provide(Layer.succeed(AdminHandlers.IsSingleProcess, yield* isEmbedded))
   )
   const routes = Layer.mergeAll(admin, HealthReports.layer, openApi, ConsoleFiles.layer).pipe(
