@@ -38,8 +38,8 @@ export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore
 }
 
 /**
- * Reduces the server's context to what requests use. Puts `Scope` back with `Context.merge`, which makes a flat map.
- * After `Context.add`, a request could add only seven services, instead of eight, before Effect copies its context.
+ * Reduces the server's context to what requests use. Puts `Scope` back with `Context.merge`, because Effect copies a
+ * context at its ninth `Context.add`: an `add` here would leave each request one service fewer to add without a copy.
  */
 const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
   Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))
