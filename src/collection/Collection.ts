@@ -34,7 +34,7 @@ export interface Idempotency {
   readonly key: string
 }
 
-/** How long a create with the same idempotency key is a replay. */
+/** For this time after a create, another create with the same idempotency key is a replay. */
 export const idempotencyKeyLifetime = Duration.hours(24)
 
 /** The result of a create. */
