@@ -11,7 +11,7 @@ export class AdminShare extends Context.Service<
   AdminShare,
   <A, E, R>(statements: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 >()("database/AdminShare") {
-  /** A quarter of the pool, so one connection of a pool of two. */
+  /** A quarter of the pool, but at least one connection. */
   static readonly ofPool = (maxConnections: number) =>
     Effect.map(Semaphore.make(Math.max(1, Math.floor(maxConnections / 4))), (share) => AdminShare.of(share.withPermit))
 
@@ -19,7 +19,7 @@ export class AdminShare extends Context.Service<
   static readonly unlimited = AdminShare.of(identity)
 }
 
-/** As `Outage.makeRunner`, for statements of the admin API. The deadline includes the wait for a connection. */
+/** Like `Outage.makeRunner`, for statements of the admin API. The deadline includes the wait for the share. */
 export const makeDeadline = Effect.fnUntraced(function*<U>(errors: OutageErrors<U>) {
   const withinShare = yield* AdminShare
   const withinDeadline = yield* Outage.makeRunner(errors)
