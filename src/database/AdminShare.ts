@@ -3,9 +3,9 @@ import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
- * Runs statements of the admin API, of the expiry, and of the flushes to tables that only the admin API reads, and
- * limits how many connections they use at once. So waits on these tables leave connections for the API, the lookup of
- * keys, `/readyz` and the counts of the limits.
+ * Runs statements of the admin API, of the expiry, and of background writes to tables that only the admin API reads,
+ * and limits how many connections they use at once. So waits on these tables leave connections for the API, the lookup
+ * of keys, `/readyz` and the counts of the limits.
  */
 export class AdminShare extends Context.Service<
   AdminShare,
