@@ -90,7 +90,7 @@ interface Claim {
   readonly expiresAtMs: number
 }
 
-/** The idempotency keys of all collections in memory. */
+/** The idempotency keys that all collections in memory share. */
 export class MemoryClaims extends Context.Service<MemoryClaims, Map<string, Claim>>()("collection/MemoryClaims") {
   static readonly layer = Layer.sync(MemoryClaims, () => new Map())
 }
