@@ -35,7 +35,7 @@ interface Options<A, B, E, U> {
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
-  /** The failure of a call that has taken `timeout`, or that the end of the scope or an interruption of `run` ends. */
+  /** The failure of a call that has no result after `timeout`, whose scope closes, or whose `run` is interrupted. */
   readonly late: U
   /**
    * Whether one item can have caused this failure, so that a batch of several items runs again in halves. By default,
