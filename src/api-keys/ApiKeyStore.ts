@@ -57,8 +57,8 @@ export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
   /**
-   * The time by which all former secrets of the key must stop working. `null` means at once. Without it, they keep
-   * their ends.
+   * The time by which all former secrets of the key must stop working. `null` means at once. If it is absent, each
+   * secret keeps its end.
    */
   readonly formerSecretsEndAt?: DateTime.Utc | null
   readonly auditEntry: Effect.Effect<void, ServiceUnavailable>

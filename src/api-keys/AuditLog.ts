@@ -13,8 +13,8 @@ interface Operator extends Pick<AuditEntry, "operator" | "address"> {
   readonly mayChange: boolean
 }
 /**
- * The operator of a change. Without one, as for the first key, the audit log names the service. `AdminAuthentication.ts`
- * sets it for each admin operation.
+ * The operator of a change. Without one, as for the first key, the audit log names the service.
+ * `AdminAuthentication.ts` sets it for each admin operation.
  */
 export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/CurrentOperator", {
   defaultValue: () => ({ operator: null, address: null, mayChange: false })

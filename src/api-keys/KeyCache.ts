@@ -1,8 +1,8 @@
 /**
  * Caches API keys by the hash of their secret. Requests may use a cached key for a short time after its lookup began:
  * its lease. A background task refreshes each key that a request used early in its lease: it looks the key up again
- * shortly before the lease ends. Keys whose leases end within 200 ms of the earliest are looked up together from then
- * on.
+ * shortly before the lease ends. That lookup also includes the keys whose leases end up to 200 ms later, so that all of
+ * these leases end together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses the result of a lookup only if the request came before that lookup began, or at most `lease` later.
@@ -10,7 +10,8 @@
  * 2. A request that begins after `evict` of a key uses only lookups of that key that began after that `evict`.
  * 3. Outside of transactions, `get` ends after `lookupTimeout` at the latest (`Batcher.ts`), and one statement at a
  *    time serves all calls of `get`.
- * 4. A refresh that fails or takes longer than `refreshTimeout` changes nothing, and at most one runs at a time.
+ * 4. At most one refresh runs at a time. A lookup of a refresh that fails or takes longer than `refreshTimeout` changes
+ *    no entry.
  * 5. Within a transaction, `get` reads in that transaction, and caches nothing.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
@@ -133,8 +134,9 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     if (waitNanos > 0n) yield* Effect.sleep(Duration.nanos(waitNanos))
     const hashes = takeUsed(oldest + groupedForNanos)
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // A refresh does not read rate-limit states. When the new lease ends, the last use of the key is less than 1.8 s
-      // ago (two leases), and a state stays in memory for 2 s after its last use (`minGeneration` of `KeyStates.ts`).
+      // A refresh need not read the keys' rate-limit states, because they are still in memory. When the new lease ends,
+      // the last use of the key is less than 1.8 s ago (two leases), and a state stays in memory for 2 s after its last
+      // use (`minGeneration` of `KeyStates.ts`).
       // Ignore a failed refresh: if the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))

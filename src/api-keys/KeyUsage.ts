@@ -85,15 +85,15 @@ const countsPerBatch = 1_000
  */
 const maxSealDelayMs = 30_000
 
-/** `top` adds the pending counts of at most this many keys: those with the most pending requests. */
+/** `top` adds the pending counts of at most this many keys: those with the most pending requests of the kind `by`. */
 const maxRankedPending = 1_000
 
 /**
  * Counts requests by key and minute. It keeps these laws:
  *
- * 1. A count is open until its minute has ended, or longer (law 4). It is then sealed, which puts it in one batch, and
- *    stored once the batch is written. If `maxCounts` counts are open, or the scope closes, all of them are sealed
- *    early.
+ * 1. A count stays open for up to `maxSealDelayMs` after the end of its minute, or longer (law 4). It is then sealed,
+ *    which puts it in one batch, and stored once the batch is written. If `maxCounts` counts are open, or the scope
+ *    closes, all of them are sealed early.
  * 2. A batch does not change, and its retry has no effect while the rows of an earlier attempt are stored. So each
  *    count is stored once, unless it is dropped (law 3), or such rows expire before the retry.
  * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. Beyond

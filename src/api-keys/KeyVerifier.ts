@@ -16,8 +16,8 @@ const rejections = byAttributes(
 )
 
 /**
- * Why a key does not work, for operators. A response may tell only that the key is malformed or an admin token, and not
- * whether it was revoked, has expired, or never existed.
+ * Why a key does not work, for operators. A response may tell only that the key is malformed or an admin token. It must
+ * not tell any other reason, such as whether the key was revoked or never existed.
  */
 export class KeyRejected extends Data.TaggedError("KeyRejected")<{
   readonly reason: Rejection

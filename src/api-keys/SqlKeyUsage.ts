@@ -23,10 +23,14 @@ const UsageRow = Schema.Struct({
 const maxKeysPerRow = 100
 const rowsPerAddUp = 100
 /**
- * A run of `addUp` starts no further statement after this time. At a run every 10 seconds, that is about 1 % of a core.
+ * A run of `addUp` starts no further statement after this time. The timer starts a run every 10 seconds, which takes at
+ * most about 1 % of a core. Each flush of counts starts one, too.
  */
 const addUpMs = 100
-/** After this time, a process without rows of its own looks for rows of others, because one of them may have exited. */
+/**
+ * After this time, a process without rows of its own looks for rows of other processes, because one of these may have
+ * exited before it added its rows up.
+ */
 const sweepMs = 60_000
 
 /**
@@ -120,8 +124,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   )
 
   const store: KeyUsage.UsageStore = {
-    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay for two hours, also
-    // after they are added up.
+    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay for at least two
+    // hours, also after they are added up.
     add: (batch) =>
       sql`
         INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)
@@ -136,8 +140,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
         withinShare
       ),
     addUp,
-    // Minutes come from `key_usage_minutes`. Hours come from the totals, and from the rows that are not yet added to
-    // them. `key_usage` holds what versions of the service before schema version 4 counted.
+    // Minutes come from `key_usage_minutes`. Hours come from the totals, and from the rows of `key_usage_minutes` that
+    // are not yet added to them. `key_usage` holds what versions of the service before schema version 4 counted.
     read: (keyId, now) => {
       const firstHour = new Date(KeyUsage.startOf(now, hours.seconds) - (hours.keptSeconds - hours.seconds) * 1_000)
       const intervals = sql`
@@ -161,8 +165,9 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
         return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
       })
     },
-    // Only some keys can be in the result: the first `limit` keys by their totals, and the keys with recent counts.
-    // Recent counts are those in `pending`, and those that a version before schema version 4 wrote to `key_usage`.
+    // Only these keys can be in the result, so no other totals are read: the first `limit` keys by their totals, and
+    // the keys with recent counts. Recent counts are those in `pending`, and those that a version before schema version
+    // 4 wrote to `key_usage`.
     top: ({ by, limit, seconds, since }, pending) => {
       // A literal instead of a parameter, so that the query planner knows that it needs few rows of the index.
       const limited = sql.literal(`LIMIT ${limit}`)

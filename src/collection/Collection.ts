@@ -34,7 +34,7 @@ export interface Idempotency {
   readonly key: string
 }
 
-/** How long a create with the same idempotency key is a replay. */
+/** For this time after a create, another create with the same idempotency key is a replay. */
 export const idempotencyKeyLifetime = Duration.hours(24)
 
 /** The result of a create. */
@@ -90,7 +90,7 @@ interface Claim {
   readonly expiresAtMs: number
 }
 
-/** The idempotency keys of all collections in memory. */
+/** The idempotency keys that all collections in memory share. */
 export class MemoryClaims extends Context.Service<MemoryClaims, Map<string, Claim>>()("collection/MemoryClaims") {
   static readonly layer = Layer.sync(MemoryClaims, () => new Map())
 }

@@ -2,7 +2,7 @@
  * Caches items and gaps (ranges of ids without an item). A cached item needs no SQL, nor does a page whose items, gaps
  * and next item are cached. So the last page always needs SQL.
  *
- * Laws, in any order of transactions, lookups, changes and ends:
+ * Laws, in any order of transactions, lookups and changes, and of their ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
  * 2. A cached gap never hides an item whose id comes from the table's sequence, once the transaction that inserted the
  *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
@@ -143,8 +143,8 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
     },
     get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
     /**
-     * Returns the page if the cache has all of its items, the next matching one, and the gaps between them, within
-     * `maxVisits` items. Otherwise returns `undefined`.
+     * Returns the page if the cache has every item from `after` to the next match behind the page, whether the item
+     * matches or not, and the gaps between them, within `maxVisits` items. Otherwise returns `undefined`.
      */
     page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
       const since = nowMs() - lifetimeMs

@@ -36,7 +36,7 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   readonly columns: Columns<New>
   /**
    * The fields that a list can filter by. Each must have few values: a value is a literal in the SQL, so each value
-   * makes another statement.
+   * makes another prepared statement.
    */
   readonly filters: ReadonlyArray<Filter>
   /** The failure of a create whose idempotency key created a different item earlier. */

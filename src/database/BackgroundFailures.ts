@@ -1,6 +1,9 @@
 import { Context, Effect, Layer } from "effect"
 
-/** Receives the failures of background tasks. A service, so that nothing compiles that forgets to count them. */
+/**
+ * Receives the failures of background tasks. It is a service, so that a program with such tasks does not compile unless
+ * it provides a way to count their failures.
+ */
 export class BackgroundFailures extends Context.Service<BackgroundFailures, {
   /** Returns an effect that counts one failure of the task with this name. */
   makeCounter(task: string): Effect.Effect<Effect.Effect<void>>

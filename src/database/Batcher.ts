@@ -35,7 +35,7 @@ interface Options<A, B, E, U> {
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
-  /** The failure of a call that has taken `timeout`, or that the end of the scope or an interruption of `run` ends. */
+  /** The failure of a call that has no result after `timeout`, whose scope closes, or whose `run` is interrupted. */
   readonly late: U
   /**
    * Whether one item can have caused this failure, so that a batch of several items runs again in halves. By default,
@@ -57,8 +57,8 @@ const maxTickMs = 250
  * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls
  * of a batch for the same item share one result.
  *
- * Effect's `RequestResolver` reuses its sets, which V8 then keeps alive with their contents. Without it, a create or a
- * get takes 0.85 times the CPU (docs/performance.md).
+ * This is not Effect's `RequestResolver`, which reuses its sets, so that V8 keeps them alive with their contents. With
+ * this batcher instead, a create or a get takes 0.85 times the CPU (docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E, U>({
   canSplit = () => false,

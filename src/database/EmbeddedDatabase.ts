@@ -62,9 +62,9 @@ const open = (directory: string, setting: string, isOwned: () => boolean, onFail
 const terminate = 0x58 // "X"
 
 /**
- * Replaces the socket of the PostgreSQL client. Passes complete messages of the wire protocol to PGlite. `checkOwned`
- * throws `DataDirectoryLost` if another process may have taken over the data directory, and `DataDirectoryFailed` if a
- * change of a file failed.
+ * Replaces the socket of the PostgreSQL client, and passes complete messages of the wire protocol to PGlite.
+ * `checkOwned` throws `DataDirectoryLost` if another process may have taken over the data directory, and
+ * `DataDirectoryFailed` if a change of a file failed.
  */
 const session = (database: PGlite, checkOwned: () => void): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
@@ -150,7 +150,7 @@ export const layer = (directory: string, setting: string, onLost: OnDirectoryLos
     const isOwned = () => lost === undefined && isHeld()
     const opened = open(path, setting, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
     // PGlite can open although a change of a file failed, or fail later with an error that does not name the file. So
-    // `lost` comes first.
+    // fail with `lost` if it is set, whatever the result.
     const result = yield* Effect.result(opened)
     const database = yield* lost === undefined ? Effect.fromResult(result) : Effect.fail(lost)
     isOpen = true

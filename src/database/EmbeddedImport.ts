@@ -25,9 +25,9 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
 /**
- * Rejects a database that has any other client, because each could be a running service: `application_name` does not
- * tell, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of other
- * roles. Then `usename` excludes processes of the server, such as autovacuum, for which it is null.
+ * Rejects a database that has any other client, because each could be a running service: its `application_name` proves
+ * nothing, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of
+ * other roles. In this case, `usename` excludes processes of the server, such as autovacuum, for which it is null.
  */
 const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // Within a transaction, `pg_stat_activity` shows what its first read found, until this snapshot is cleared.
@@ -112,7 +112,7 @@ export const run = Effect.fnUntraced(function*({ directory, names, server }: Dat
   const to = yield* open(Database.withoutTimeout(server))
   return yield* to.withTransaction(Effect.gen(function*() {
     yield* prepare(to, names)
-    // If the directory is lost, the next statement fails.
+    // If the directory is lost, the next statement fails, so the callback need not do anything.
     const from = yield* open(EmbeddedDatabase.layer(directory, names.directory, () => {}))
     return yield* from.withTransaction(copy(from, to, names))
   }))

@@ -14,8 +14,8 @@ const runsPerRestart = 6
  * process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names the columns of
  * the primary key: unlike `ctid`, they are unique in a partitioned table, too.
  *
- * Most batches start at the time in `column` at which the previous batch stopped. While a transaction keeps an old
- * snapshot open, such as a backup, deleted rows stay in the index, and a batch from the beginning would read all of
+ * Most batches start at the time in `column` at which the previous batch stopped. While a transaction, such as a
+ * backup, keeps an old snapshot open, deleted rows stay in the index, and a batch from the beginning would read all of
  * them again.
  */
 export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Duration.zero, key, table, where }: {

@@ -4,7 +4,7 @@
  * Laws, for any failure of statements:
  * 1. A failure that `isOutage` recognises, because it ends by itself or with an operator's repair or restart, becomes
  *    one of `OutageErrors`, and is logged once.
- * 2. Any other failure of a statement becomes a defect that holds the failure unchanged.
+ * 2. Any other `SqlError` becomes a defect that holds it unchanged.
  * 3. A failure that is neither a `SqlError` nor a timeout passes unchanged.
  */
 import { Cause, type Duration, Effect, Predicate } from "effect"
@@ -76,9 +76,9 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * Whether the SQLSTATE of an error is one of `temporaryStates`, or one that occurs while an operator repairs or restarts
- * a database or a pooler: system error (58), object not in the required state (55000), no such database (3D000),
- * prepared statement missing (26000) or duplicate (42P05).
+ * Whether the SQLSTATE of an error is one of `temporaryStates`, or one that occurs while an operator repairs or
+ * restarts a database or a pooler: system error (58), object not in the required state (55000), no such database
+ * (3D000), prepared statement missing (26000) or duplicate (42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

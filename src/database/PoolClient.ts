@@ -5,13 +5,13 @@
  * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
  *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
  * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most as
- *    often as the pool has connections. It fails earlier if the session that rejects it was opened after the
- *    first rejection, or if the sessions are lost before they tell their age. A session of unknown age counts as opened
- *    before. So it usually fails only if the server of new sessions is read-only.
+ *    often as the pool has connections. It fails earlier if the session that rejects it was opened after the first
+ *    rejection, or if two rejections come before any of the sessions has told its age. A session that replies without
+ *    an age counts as opened before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
  *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
- * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed. While `PoolSockets` is
- *    settling, it waits for the next tick, and then gets another connection.
+ * 4. The first attempt of a statement or transaction gets no connection whose socket `PoolSockets` has destroyed: while
+ *    `PoolSockets` is settling, the attempt waits for the next tick, and then gets another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
 import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"
@@ -21,16 +21,17 @@ import * as Outage from "./Outage.ts"
 import * as PoolSockets from "./PoolSockets.ts"
 
 /**
- * Selects the age of a read-only session, in milliseconds. Only the server's clock measures it, because this process's
- * clock can differ. Selects no row if a pooler runs it in another session, and null for a role that may not read it.
+ * Selects the age of a read-only session, in milliseconds. Only the server's clock measures the age, because this
+ * process's clock can differ. Selects no row if a pooler runs the statement in a session that is not read-only, and
+ * null for a role that may not read the age.
  */
 const ageOfSession = `
   SELECT (extract(epoch FROM clock_timestamp() - backend_start) * 1000)::float8 AS age
   FROM pg_stat_activity WHERE pid = pg_backend_pid() AND current_setting('transaction_read_only') = 'on'`
 
 /**
- * Ends a read-only session at a pooler, which would lend it to its next client. The pooler can run this statement in
- * another session, so the statement ends only a read-only one.
+ * Ends a read-only session behind a pooler. Otherwise, the pooler would lend the session to its next client. The pooler
+ * can run this statement in another session, so the statement ends only a read-only one.
  */
 const endReadOnlySession =
   `SELECT pg_terminate_backend(pg_backend_pid()) WHERE current_setting('transaction_read_only') = 'on'`
@@ -116,7 +117,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const pool = yield* PgPool.make(options)
 
   const leaveReadOnly = (lent: Lent, onReadOnly: OnReadOnly) => {
-    // The time of the reply would make a session younger than it is.
+    // Subtract the age from the time of the query: with the time of the reply, a session would seem younger than it is.
     const askedAt = performance.now()
     const reported = Effect.map(
       lent.executeUnprepared(ageOfSession, [], undefined),
@@ -134,10 +135,10 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   const onceSettled = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     sent.isSettling() ? Effect.andThen(sent.settled, effect) : effect
 
-  /** Runs `attempt` again, as long as the read-only session that rejected it was opened before the first rejection. */
+  /** Runs `attempt` again after a rejection by a read-only session, as often as law 2 allows. */
   const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      // Unless a session tells its age, these values end the retries.
+      // Until a session has told its age, these values allow no rerun after the first.
       let rejectedAt = 0
       let openedAt = Infinity
       const once = onceSettled(attempt((at) => {
@@ -167,7 +168,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
     const reserved = yield* base.pin
     const lent = new Lent(reserved, sent)
     const onReadOnly = yield* OnReserved
-    // Runs after ROLLBACK, and before the connection goes back to the pool.
+    // Runs after COMMIT or ROLLBACK, and before the connection goes back to the pool.
     yield* Effect.addFinalizer(() => takeBack(base, lent, onReadOnly))
     return lent
   })

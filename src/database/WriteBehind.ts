@@ -10,10 +10,10 @@
  * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the failed write had
  *    committed nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
  *    replaces stored values, or recognises values that are stored already.
- * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest are dropped, until
- *    90 % are left, and logged.
+ * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest are dropped until
+ *    90 % are left, and the number of dropped values is logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
- *    lost: they are logged, and `BackgroundFailures.onLostValues` runs.
+ *    lost: their number is logged, and `BackgroundFailures.onLostValues` runs.
  * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law
  *    3 or 4 applies to the value.
  */

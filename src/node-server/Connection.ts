@@ -1,6 +1,7 @@
 /**
- * The state of one connection: its latest request, the start of the request that waits, and the time of its end. A
- * fault is a body over its limits, a half-close within a body, or whatever `ParserRejections` reports.
+ * The state of one connection: its latest request, the start of the request that waits, and the time when the
+ * connection must end. A fault is a body over its limits, a half-close within a body, or whatever `ParserRejections`
+ * reports.
  *
  * Laws, whatever the client sends and however it cuts it:
  * - Requests start one at a time, in order, each after the response before it was sent. At most one waits.
@@ -8,7 +9,8 @@
  *   connection ends.
  * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
  * - `endsAt` always has a value. Only these move it: the start of a request, the writing of its response, the end of
- *   both, a fault, and the beginning of the connection's end. Bytes within a head or a body do not.
+ *   both its body and its response, a fault, and the beginning of the connection's end. Bytes within a head or a body
+ *   do not.
  */
 import type { Socket } from "node:net"
 import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
@@ -154,8 +156,9 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * Closes the connection after its last response, and discards further input for one to two seconds. Closing a socket that has
-   * unread input would reset the connection, and the client could lose the response.
+   * Closes the connection after its last response, and discards further input until the client closes it too, at most
+   * for one to two seconds. Closing a socket that has unread input would reset the connection, and the client could
+   * lose the response.
    */
   end(): void {
     this.#stopReading()

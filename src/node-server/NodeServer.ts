@@ -28,7 +28,7 @@ export interface Limits {
   readonly bodyChunks: number
   /** The maximum time from the first byte of a request to the last one of its body. */
   readonly arrivalMs: number
-  /** The maximum time from the start of a request's handler until the response is written. */
+  /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
   /** The maximum time in which the client must read a written response. */
   readonly readMs: number

@@ -14,7 +14,7 @@ interface Head {
   readonly remoteAddress: Option.Option<string>
 }
 
-/** Makes the response to a request that Node rejects. */
+/** Makes the response to a `CONNECT`, or to a request that Node rejects. */
 export type Reject = (fault: ParserFault, head: Head) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {

@@ -2,8 +2,9 @@ import { Context, type Logger } from "effect"
 
 /**
  * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
- * calls `write` directly: without a socket, Effect's logger takes a third of the CPU of a list (docs/performance.md).
- * Without them, the same lines pass Effect's logger.
+ * calls `write` directly: through Effect's logger, its line would take a third of the CPU of a list, measured without
+ * sockets (docs/performance.md). If this is undefined, or another logger is installed, the access log uses Effect's
+ * logger.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined

@@ -84,7 +84,10 @@ const exported = Layer.effect(
   })
 )
 
-/** Gives each process an instance id, besides the defaults. Without the id, all processes would share time series. */
+/**
+ * Adds the defaults, the name of the environment, and an instance id for each process. Without the id, all processes
+ * would share time series.
+ */
 const withDefaults = Layer.unwrap(Effect.gen(function*() {
   const environment = yield* Config.withDefault(Settings.environment.config, "none")
   const attributes = `service.instance.id=${crypto.randomUUID()},deployment.environment.name=${environment}`

@@ -38,7 +38,7 @@ export interface Decision {
   readonly banBegan: boolean
   /** When the decision was made. */
   readonly decidedAt: number
-  /** The windows after this request. Those of a peek are before it. */
+  /** The windows after this request. A peek counts nothing, so its windows are those before the request. */
   readonly windows: readonly [minute: Window, day: Window]
 }
 

@@ -25,7 +25,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
    * be saved.
    */
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
-  /** Tells whether `charge` would allow a request now, with the windows before it. Counts nothing, and begins no ban. */
+  /** Tells whether `charge` would allow a request now, with the windows before it. Counts nothing and begins no ban. */
   peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Lifts the ban of a caller: for all processes while they count in Redis, otherwise for this process only. */
   unban(caller: Caller): Effect.Effect<void, Unavailable>
@@ -60,8 +60,8 @@ const maxCheckedPerTurn = 10_000
 
 /**
  * The rate-limit states of callers, in memory: an LRU cache of at most `maxKeys` keys (0: addresses only), and another
- * one of addresses, so that a client with many addresses cannot evict the states of keys. Once a minute, states without further effect are deleted.
- * Without states, no timer runs, so a test with `TestClock` has nothing to wake.
+ * one of addresses, so that a client with many addresses cannot evict the states of keys. Once a minute, states without
+ * further effect are deleted. Without states, no timer runs, so a test with `TestClock` has nothing to wake.
  */
 export const makeStates = Effect.fnUntraced(function*<State extends Policy.State>(
   { maxKeys, none }: { readonly maxKeys: number; readonly none: State }

@@ -75,7 +75,10 @@ export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: B
       return Effect.logInfo("Requests are counted in Redis")
     })
 
-  /** Callbacks run outside of fibers, where an exception would end the process. Returns whether `run` succeeded. */
+  /**
+   * Runs a callback, and logs its exception: outside of fibers, an exception would end the process. Returns whether
+   * `run` succeeded.
+   */
   const attempt = (run: () => void): boolean => {
     try {
       run()

@@ -22,7 +22,7 @@ interface Servers {
 
 export interface RedisOptions {
   readonly url: Servers
-  /** How long a request waits for a reply. Then the process counts on its own until Redis replies again. */
+  /** How long a request waits for a reply. After this time, the process counts on its own until Redis replies again. */
   readonly timeout: Duration.Duration
   /** Logs that a server cannot be used, once in an outage. */
   readonly logDown: (server: string, cause: unknown) => Effect.Effect<void>

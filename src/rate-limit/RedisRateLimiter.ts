@@ -2,11 +2,13 @@
  * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
  * the last counts that Redis returned. These local counts are never merged into Redis. Laws:
  *
- * - Each call gets exactly one decision, within the timeout of Redis, from the reply of Redis or from memory.
+ * - Each call gets exactly one decision, from the reply of Redis or from memory, or fails by the last law. It ends
+ *   within the timeout of Redis (pauses of the process do not count).
  * - Each charge is in one command at most, even if its caller was interrupted. So Redis never counts a charge twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
  * - Counts in memory continue from the reply to the newest command, even if the reply to an older one comes later.
- * - If deciding a batch or resuming a call throws, other batches and calls still get their decisions.
+ * - If deciding a batch throws, it is decided again, from memory. If that throws too, the calls of the batch fail with
+ *   a defect. Other batches still get their decisions. If resuming a call throws, other calls still get theirs.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
 import * as Policy from "./Policy.ts"
@@ -31,8 +33,8 @@ interface Call<A> {
 }
 
 /**
- * The charges and peeks of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep the
- * order of its charges and must not be interrupted: Redis may already have counted the requests.
+ * The charges and peeks of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep
+ * the order of its charges and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly limits: Policy.Limits
@@ -65,7 +67,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
         state = next
         return () => resume(Exit.succeed(result))
       })
-      // Memory may have a state from the reply to a newer command.
+      // Memory may have a state from the reply to a newer command. Then keep that state.
       if (numberBefore >= callers.get(caller).number) callers.set(caller, { ...state, number: numberBefore })
       for (const end of decided) requests.attempt(end)
     }

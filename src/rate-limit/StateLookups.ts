@@ -5,13 +5,16 @@ import type { Statement } from "effect/sql"
 export interface StateLookup {
   /** The stored state of the key whose id is `keyId` as a text, or null. */
   readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
-  /** Takes states from the rows of a statement that began at a monotonic time, outside of a transaction. */
+  /**
+   * Takes states from the rows of a statement that ran outside of a transaction, and began at the monotonic time
+   * `startedAt`, in nanoseconds.
+   */
   readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
 }
 
 /**
- * The limiter sets `current`, and the store of keys uses it. Neither stands on the other, because both write what is
- * pending when they close, and must do so at the same time. `current` is undefined if the database has no states.
+ * The limiter sets `current`, and the store of keys uses it. Neither depends on the other, so that both close at the
+ * same time: each then writes what is pending. `current` is undefined if the database has no states.
  */
 export class StateLookups extends Context.Service<StateLookups, { current: StateLookup | undefined }>()(
   "rate-limit/StateLookups"

@@ -8,7 +8,7 @@ export default [
   `CREATE INDEX IF NOT EXISTS audit_log_operator_action ON audit_log (operator, action, at, id)`,
   `ALTER TABLE api_key_secrets SET (fillfactor = 50)`,
   // One index on `id` for each status, instead of one on (status, id). Most inserts append to the former, but land in
-  // the middle of the latter, whose pages stay half empty. A pet takes 23 bytes instead of 71.
+  // the middle of the latter, whose pages stay half empty. A pet takes 23 bytes of index instead of 71.
   ...["available", "pending", "sold"].map((status) =>
     `CREATE INDEX IF NOT EXISTS pets_${status} ON pets (id) WHERE status = '${status}'`
   ),
