@@ -10,8 +10,8 @@
  *    an age counts as opened before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
  *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
- * 4. The first attempt of a statement or transaction gets no connection whose socket `PoolSockets` has destroyed: while
- *    `PoolSockets` is settling, the attempt waits for the next tick, and then gets another connection.
+ * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed: while `PoolSockets` is
+ *    settling, it waits for the next tick, and then gets another connection.
  */
 import { PgClient, type PgConnection, PgPool } from "@effect/sql-pg"
 import { Context, Effect, Exit, Layer, Option, Predicate, Stream } from "effect"
@@ -141,16 +141,20 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
       // Until a session has told its age, these values allow no rerun after the first.
       let rejectedAt = 0
       let openedAt = Infinity
-      const once = onceSettled(attempt((at) => {
+      const reported = attempt((at) => {
         openedAt = at
         if (rejectedAt === 0) rejectedAt = performance.now()
-      }))
-      return Effect.catchIf(once, Outage.isReadOnly, () =>
-        Effect.retry(once, {
-          while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
-          // The catch above was the first of the retries.
-          times: maxConnections - 1
-        }))
+      })
+      return Effect.catchIf(
+        onceSettled(reported),
+        Outage.isReadOnly,
+        () =>
+          Effect.retry(Effect.suspend(() => onceSettled(reported)), {
+            while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
+            // The catch above was the first of the retries.
+            times: maxConnections - 1
+          })
+      )
     })
 
   const borrower: SqlConnection.Borrower = (f) =>
