@@ -23,11 +23,8 @@ const maxMs = 3_000
 /** Returns a function that waits for a turn. It takes the time at which the operation began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
-/** Tests replace `now` and `onNextTurn`. */
-export const make = (
-  now = () => performance.now(),
-  onNextTurn: (run: () => void) => void = setImmediate
-): Wait => {
+/** `onNextTurn` runs a function in the next turn, as `setImmediate` does. Tests replace `now`. */
+export const make = (onNextTurn: (run: () => void) => void, now = () => performance.now()): Wait => {
   /** When the time of this turn for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
   /** The waiting lists of each key, by its id. An interrupted one stays until its turn, and then does nothing. */

@@ -75,7 +75,7 @@ export const layer = <E, R>(
     })
   })).pipe(
     Layer.provide([
-      Layer.sync(PageTurns.PageTurns, () => PageTurns.make()),
+      Layer.sync(PageTurns.PageTurns, () => PageTurns.make(setImmediate)),
       Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames),
       Layer.succeed(HttpMiddleware.SpanNameGenerator, spanNameOf(hooks)),
       Layer.succeed(HttpMiddleware.TracerDisabledWhen, hooks.isUntraced ?? (() => false))

@@ -24,7 +24,7 @@ it("Pages keep the laws of their turns, whatever lists arrive, wait and are inte
   fc.assert(fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
     let clock = 0
     let nextTurn = Option.none<() => void>()
-    const turns = PageTurns.make(() => clock, (run) => void (nextTurn = Option.some(run)))
+    const turns = PageTurns.make((run) => void (nextTurn = Option.some(run)), () => clock)
     let waiting: ReadonlyArray<List> = []
     let made: Array<List> = []
     /** How long the turn has lasted since its first list. */
@@ -99,7 +99,7 @@ it("A list goes on, at whatever operation its fiber yields to others", async () 
   // A fiber yields after 2,048 operations.
   for (let operations = 950; operations < 1_050; operations++) {
     let now = 0
-    const waitForTurn = PageTurns.make(() => now)
+    const waitForTurn = PageTurns.make(setImmediate, () => now)
     const list = Effect.provideService(waitForTurn(0), CurrentKey, keyNamed("a"))
     Effect.runFork(list)
     now = PageTurns.turnMs
@@ -116,7 +116,7 @@ it.effect("A list fails as overloaded once its operation has taken three seconds
   Effect.gen(function*() {
     let now = 0
     // No turn ends.
-    const waitForTurn = PageTurns.make(() => now, () => {})
+    const waitForTurn = PageTurns.make(() => {}, () => now)
     const list = Effect.provideService(waitForTurn(0), CurrentKey, keyNamed("a"))
     yield* list
     now = 2_000
