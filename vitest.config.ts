@@ -2,12 +2,13 @@ import { defineConfig } from "vitest/config"
 import { BaseSequencer, type TestSpecification } from "vitest/node"
 
 const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
+/** Long suites of what a release has beside the service: the package, the pages, the examples and the benchmark. */
+const release = ["test/{docs,http,package}/*.long.test.ts", "test/processes/{bench,console}.test.ts"]
 /** Long suites that measure no time, or with seconds of tolerance, so that other suites may take their CPU. */
 const untimed = [
-  "test/{conformance,docs,http,node-server,package}/*.long.test.ts",
+  "test/{conformance,node-server,rate-limit}/*.long.test.ts",
   "test/database/{PowerLossEmbedded,Tls}.long.test.ts",
-  "test/rate-limit/RedisTls.long.test.ts",
-  "test/processes/{bench,categories,cli,console,deployment,disk,import}.test.ts"
+  "test/processes/{categories,cli,deployment,disk,import}.test.ts"
 ]
 /** The slowest files, of which none should begin last. The first one needs no database, so only one worker makes one. */
 const slowest = [
@@ -68,11 +69,15 @@ export default defineConfig({
         test: {
           name: "timed",
           include: long,
-          exclude: untimed,
+          exclude: [...untimed, ...release],
           maxWorkers: 1,
           sequence: { groupOrder: 2 },
           ...timeouts
         }
+      },
+      {
+        extends: true,
+        test: { name: "release", include: release, maxWorkers: 2, sequence: { groupOrder: 3 }, ...timeouts }
       }
     ]
   }

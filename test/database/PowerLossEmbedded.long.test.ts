@@ -7,7 +7,7 @@ import * as Postgres from "../support/Postgres.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 import * as PowerLoss from "./PowerLoss.ts"
 
-const cuts = Number(process.env.CUTS ?? 40)
+const cuts = Number(process.env.CUTS ?? 10)
 
 it.live(
   "The embedded database has everything that it acknowledged before CUTS power losses, once",
