@@ -125,7 +125,7 @@ export const operationSteps = [ConcurrencyLimit, Validation] as const
 /** As `operationSteps`, for an operation with a body. Reads the body first, so that a slow body holds no slot. */
 export const bodySteps = [RequestBody, ...operationSteps] as const
 
-/** All middleware of operations. `PetstoreApi.ts` and `Pets.ts` set its order. */
+/** All middleware of operations. The API and its groups set its order. */
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
 /** Marks a deprecated endpoint. Responses to its requests carry `headers`, unless Node rejects the request. */
