@@ -5,7 +5,7 @@
  *
  * Laws, whatever lists arrive, fail or are interrupted:
  * - A list goes on at once if no other list waits and the first list of its turn asked less than `turnMs` before.
- *   Otherwise it waits for a later turn.
+ *   Otherwise it waits for a later turn. An interrupted list counts as waiting until its turn.
  * - While lists wait, each turn lets at least one of them go on.
  * - Keys with waiting lists take turns, one list at a time. A key's lists go on in their order.
  * - A waiting list fails with `ServiceUnavailable` once its operation has taken `maxMs`.

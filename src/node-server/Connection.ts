@@ -179,7 +179,7 @@ export class Connection implements RequestHost, ResponseHost {
   #becomeIdle(): void {
     if (this.#response !== undefined || this.#request?.isWhole === false) return
     this.#request = undefined
-    this.#limitEnd(this.limits.idleMs)
+    if (!this.#hasFault) this.#limitEnd(this.limits.idleMs)
   }
 
   /**
