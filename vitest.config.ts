@@ -2,13 +2,13 @@ import { defineConfig } from "vitest/config"
 import { BaseSequencer, type TestSpecification } from "vitest/node"
 
 const long = ["test/processes/*.test.ts", "test/**/*.long.test.ts"]
-/** Long suites of what a release has beside the service: the package, the pages, the examples and the benchmark. */
-const release = ["test/{docs,http,package}/*.long.test.ts", "test/processes/{bench,console}.test.ts"]
+/** Long suites of what a release has beside the service: the package, pages, examples, deployments, benchmark. */
+const release = ["test/{docs,http,package}/*.long.test.ts", "test/processes/{bench,console,deployment}.test.ts"]
 /** Long suites that measure no time, or with seconds of tolerance, so that other suites may take their CPU. */
 const untimed = [
   "test/{conformance,node-server,rate-limit}/*.long.test.ts",
   "test/database/{PowerLossEmbedded,Tls}.long.test.ts",
-  "test/processes/{categories,cli,deployment,disk,import}.test.ts"
+  "test/processes/{categories,cli,disk,import,limits,main,metrics}.test.ts"
 ]
 /** The slowest files, of which none should begin last. The first one needs no database, so only one worker makes one. */
 const slowest = [
