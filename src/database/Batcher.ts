@@ -57,8 +57,8 @@ const maxTickMs = 250
  * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls
  * of a batch for the same item share one result.
  *
- * This is not Effect's `RequestResolver`, which reuses its sets, so that V8 keeps them alive with their contents. With
- * this batcher instead, a create or a get takes 0.85 times the CPU (docs/performance.md).
+ * This is not Effect's `RequestResolver`, which takes the sets of its batches from a pool, and V8 retains what they
+ * held. With this batcher instead, a create or a get takes 0.85 times the CPU (docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E, U>({
   canSplit = () => false,

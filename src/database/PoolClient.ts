@@ -151,7 +151,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
         () =>
           Effect.retry(Effect.suspend(() => onceSettled(reported)), {
             while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
-            // The catch above was the first of the retries.
+            // `Effect.retry` does not count its first run, which is already a rerun.
             times: maxConnections - 1
           })
       )

@@ -7,7 +7,7 @@ import { redactSecrets } from "../api/Secrets.ts"
 import type { RejectingWindow } from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 
-/** For the access log: the client's address, and the id and the fault of a rejected API key, if the request has one. */
+/** For the access log: the client's address and, if the API key was rejected, its id (or `none`) and the reason. */
 type RejectedKey = Readonly<Record<"address", string> & Partial<Record<"keyId" | "rejection", string>>>
 
 class RequestState {
