@@ -13,12 +13,13 @@
 import { Context, Duration, Effect } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { CurrentKey } from "../api/OperationMiddleware.ts"
+import { callTimeout } from "../database/Deadline.ts"
 import { overloaded } from "./ConcurrencyLimit.ts"
 
 export const turnMs = 10
 
-/** As long as a read of the database may take. */
-const maxMs = 3_000
+/** The time of a read of the database, which the wait for a turn does not prolong. */
+const maxMs = Duration.toMillis(callTimeout)
 
 /** Returns a function that waits for a turn. It takes the time at which the operation began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
