@@ -1,5 +1,5 @@
 /** The module `petstore-client/testing`: the service in memory, with its real handlers and middleware. */
-import { ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { ConfigProvider, Context, Effect, Layer, Redacted, Scope, Tracer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
@@ -14,6 +14,7 @@ import * as Collection from "./collection/Collection.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
 import * as RequestLifecycle from "./http/RequestLifecycle.ts"
 import * as AdminHandlers from "./management/AdminHandlers.ts"
+import * as HeldServices from "./node-server/HeldServices.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import { api, makeStores, routes } from "./resources.ts"
@@ -41,8 +42,11 @@ type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
-    Effect.map(makeRoutes, (handleRequest) =>
-      HttpClient.make((request) =>
+    Effect.gen(function*() {
+      const handleRequest = yield* makeRoutes
+      // As with a server, a Reference that is set around the layer reaches requests.
+      const ofServer = Context.omit(Scope.Scope, Tracer.ParentSpan)(HeldServices.omit(yield* Effect.context()))
+      return HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
@@ -50,9 +54,11 @@ const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
-          Effect.orDie
+          Effect.orDie,
+          Effect.updateContext((context: Context.Context<never>) => Context.merge(ofServer, context))
         )
-      ))
+      )
+    })
   ).pipe(
     Layer.provide([RequestLifecycle.GracefulShutdown.layer, SecureRandom.layerWebCrypto]),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),

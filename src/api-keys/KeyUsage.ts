@@ -113,16 +113,21 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     write: (batches) => Effect.andThen(Effect.forEach(batches.values(), store.add, { discard: true }), store.addUp)
   })
 
-  const open = new Map<string, MinuteCounts>()
+  /** The open counts, by minute and key. */
+  const open = new Map<number, Map<string, Record<UsageKind, number>>>()
+  let openCounts = 0
+  const countsOf = (minute: number): ReadonlyArray<MinuteCounts> =>
+    Array.from(open.get(minute) ?? [], ([keyId, counts]) => ({ keyId, minute, ...counts }))
   const hasOpen = yield* Latch.make()
   let sealedCounts = 0
   const sealBefore = (minute: number): void => {
     const counts: Array<MinuteCounts> = []
-    for (const [name, each] of open) {
-      if (each.minute >= minute) continue
-      counts.push(each)
-      open.delete(name)
+    for (const each of open.keys()) {
+      if (each >= minute) continue
+      counts.push(...countsOf(each))
+      open.delete(each)
     }
+    openCounts -= counts.length
     counts.sort((a, b) => a.minute - b.minute || Order.String(partOf(a.keyId), partOf(b.keyId)))
     for (let i = 0; i < counts.length; i += countsPerBatch) {
       const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
@@ -136,7 +141,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     const untilSeal = minuteMs - ((yield* Clock.currentTimeMillis) - sealDelayMs) % minuteMs
     yield* Effect.sleep(untilSeal)
     if (sealed.size() === 0) sealBefore(startOf((yield* Clock.currentTimeMillis) - sealDelayMs, minuteMs / 1_000))
-    if (open.size === 0) hasOpen.closeUnsafe()
+    if (openCounts === 0) hasOpen.closeUnsafe()
   })
   yield* Effect.forkScoped(Effect.forever(sealFinished))
   // Finalizers run in reverse order, so this one seals the open counts before the last flush of `sealed`.
@@ -144,17 +149,22 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
 
   const pending = (): ReadonlyArray<MinuteCounts> => [
     ...sealed.values().flatMap(({ counts }) => counts),
-    ...open.values()
+    ...open.keys().flatMap(countsOf)
   ]
 
   return KeyUsage.of({
     count: (keyId, kind, atMs) => {
       const minute = startOf(atMs, resolutions.minutes.seconds)
-      const name = `${minute} ${keyId}`
-      const older = open.get(name)
-      if (older === undefined) hasOpen.openUnsafe()
-      open.set(name, { keyId, minute, ...addUsage(older ?? noUsage, { ...noUsage, [kind]: 1 }) })
-      if (open.size >= maxCounts) sealBefore(Infinity)
+      let keys = open.get(minute)
+      if (keys === undefined) open.set(minute, keys = new Map())
+      let counts = keys.get(keyId)
+      if (counts === undefined) {
+        keys.set(keyId, counts = { ...noUsage })
+        openCounts++
+        hasOpen.openUnsafe()
+      }
+      counts[kind]++
+      if (openCounts >= maxCounts) sealBefore(Infinity)
     },
     read: Effect.fn("KeyUsage.read")(
       function*(keyId) {

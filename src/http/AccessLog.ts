@@ -1,4 +1,4 @@
-import { Clock, Effect, Logger, LogLevel, References } from "effect"
+import { Clock, Effect, Logger, LogLevel, Predicate, Record, References } from "effect"
 import type { ApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
@@ -36,50 +36,54 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-const describeError = ({ code, message, status }: ApiError): { error: string; fields?: string } => {
-  const fields = status === 400
-    ? message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)
-    : undefined
-  return { error: code, ...fields && { fields: fields.map(redactSecrets).join() } }
+/** Returns the names of the invalid fields of a 400. */
+const invalidFields = ({ message, status }: ApiError): string | undefined => {
+  if (status !== 400) return undefined
+  const names = message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)
+  return names?.map(redactSecrets).join()
 }
 
-export const recordRequest = (
-  { method, url }: Pick<RequestHead, "method" | "url">,
-  { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId, window }: RequestContext,
-  status: number
-) =>
-  Effect.withFiber((fiber) => {
-    const clock = fiber.getRef(Clock.Clock)
-    const route = endpoint?.path ?? "none"
-    const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAtNs) / 1e6
-    const label = labelledMethods.has(method) ? method : "_OTHER"
-    durationSeconds(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
-    if (!fiber.getRef(AccessLogEnabled)) return Effect.void
-    if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
-    const path = endpoint === undefined ? redactPath(url) : undefined
-    const annotations = {
-      method,
-      route,
-      ...path !== undefined && { path },
-      status,
-      ...error && describeError(error),
-      ...window !== undefined && { window },
-      durationMs,
-      keyId,
-      ...rejectedKey,
-      requestId,
-      ...traceId !== undefined && { traceId }
-    }
-    const loggers = fiber.getRef(Logger.CurrentLoggers)
-    const json = fiber.getRef(JsonLines)
-    if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
-      return Effect.annotateLogs(Effect.logInfo("request"), annotations)
-    }
-    // Hot path: write the same fields as `Logger.formatJson`, without Effect's logger (cost: docs/performance.md).
-    const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
-    json.write(
-      `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +
-        `"spans":{},"fiberId":"#${fiber.id}"}`
-    )
-    return Effect.void
-  })
+type Recorded = Pick<RequestHead, "method" | "url">
+
+/** Makes the function that counts a request in the metrics, and writes its line unless `ACCESS_LOG` is `false`. */
+export const make = Effect.gen(function*() {
+  const isEnabled = yield* AccessLogEnabled
+  const json = yield* JsonLines
+  return ({ method, url }: Recorded, context: RequestContext, status: number): Effect.Effect<void> =>
+    Effect.withFiber((fiber) => {
+      const { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId, window } = context
+      const clock = fiber.getRef(Clock.Clock)
+      const route = endpoint?.path ?? "none"
+      const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAtNs) / 1e6
+      const label = labelledMethods.has(method) ? method : "_OTHER"
+      durationSeconds(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+      if (!isEnabled || LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
+      const annotations = {
+        method,
+        route,
+        path: endpoint === undefined ? redactPath(url) : undefined,
+        status,
+        error: error?.code,
+        fields: error && invalidFields(error),
+        window,
+        durationMs,
+        keyId: rejectedKey?.keyId ?? keyId,
+        rejection: rejectedKey?.rejection,
+        address: rejectedKey?.address,
+        requestId,
+        traceId
+      }
+      const loggers = fiber.getRef(Logger.CurrentLoggers)
+      if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
+        const defined = Record.filter(annotations, Predicate.isNotUndefined)
+        return Effect.annotateLogs(Effect.logInfo("request"), defined)
+      }
+      // Hot path: write the same fields as `Logger.formatJson`, without Effect's logger (cost: docs/performance.md).
+      const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
+      json.write(
+        `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +
+          `"spans":{},"fiberId":"#${fiber.id}"}`
+      )
+      return Effect.void
+    })
+})

@@ -4,11 +4,10 @@ import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { Deprecation, type operationMiddleware } from "../api/OperationMiddleware.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
-import * as HeldServices from "../node-server/HeldServices.ts"
 import * as LimitHeaders from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { recordRequest } from "./AccessLog.ts"
+import * as AccessLog from "./AccessLog.ts"
 import * as Auth from "./Auth.ts"
 import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import { makeCorsHeaders } from "./Cors.ts"
@@ -40,7 +39,7 @@ export type RouteServices =
 
 /** Provides `routes`, which come from `HttpApiBuilder.layer`, with the middleware that their operations declare. */
 export const layer = <Stores>(routes: Layer.Layer<never, never, Stores | RouteServices>) =>
-  routes.pipe(Layer.provide(middleware), HeldServices.provide(HttpServer.layerServices))
+  routes.pipe(Layer.provide([middleware, HttpServer.layerServices]))
 
 export const makeHooks = Effect.fnUntraced(
   function*<Id extends string, Groups extends HttpApiGroup.Constraint>(
@@ -48,22 +47,24 @@ export const makeHooks = Effect.fnUntraced(
     pages: ReadonlyArray<string>
   ): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
+    const recordRequest = yield* AccessLog.make
     const corsHeaders = makeCorsHeaders(api, new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(api, pages, managementPort)
 
     const addHeadersAndLog = (head: RequestHead, context: RequestContext, decision: Decision, response: Response) => {
       const { headers: own } = response
       const endpoint = context.endpoint ?? routesAt(head.url, head.method).endpoint
-      const headers: Record<string, string> = {
-        ...fixedHeaders,
-        ...own,
-        ...LimitHeaders.headers(decision, context.keyDecision === undefined ? "address" : "key"),
+      const limits = LimitHeaders.headers(decision, context.keyDecision === undefined ? "address" : "key")
+      const cors = corsHeaders(head.method, headerOf(head, "origin"), own.allow)
+      const deprecation = endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
+      const others = {
         "x-request-id": context.requestId,
-        ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
-        ...endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
+        ...own.vary !== undefined && cors !== undefined && { vary: `${own.vary}, ${cors.vary}` }
       }
-      if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
-      return Effect.map(recordRequest(head, context, response.status), () => withHeaders(response, headers))
+      return Effect.map(
+        recordRequest(head, context, response.status),
+        () => withHeaders(response, fixedHeaders, own, limits, cors, deprecation, others)
+      )
     }
 
     // Allowed CORS preflights do not count against the rate limit, because the browser sends them, not the web page.

@@ -1,14 +1,13 @@
 /**
  * The common parts of the handlers of collections (resources that clients list and create): pages, creates and 404s.
  */
-import { Context, Effect, Layer, Option, References, Scope, Tracer } from "effect"
+import { Context, Effect, Layer, Option, Scope } from "effect"
 import { idCursors } from "../api/CollectionEndpoints.ts"
 import { NotFound } from "../api/Errors.ts"
 import { CurrentKey, operationMiddleware } from "../api/OperationMiddleware.ts"
 import { type Cursor, listLimit } from "../api/Paging.ts"
 import type { Collection } from "../collection/Collection.ts"
 import type { Filters } from "../collection/Table.ts"
-import * as HeldServices from "../node-server/HeldServices.ts"
 import { PageTurns } from "./PageTurns.ts"
 
 interface PageQuery {
@@ -58,19 +57,18 @@ export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<
 type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 
 /**
- * Builds the handlers of a group, which use `store`. HttpApi merges the context in which handlers are built into the
- * context of each request. So remove the services that requests do not use, because a smaller context is copied faster.
- * Also remove the span and the log annotations of the build, which would replace those of the request.
+ * Builds the handlers of a group, which use `store`. For each request, HttpApi copies the context in which handlers are
+ * built into that of the request. So keep only what handlers need (cost: docs/performance.md). All else that requests
+ * read, such as a Reference that a user of the layers sets, is in the context of the server.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,
   group: Layer.Layer<Group, never, Store | Middleware>
 ) =>
   Layer.effectContext(
-    Effect.updateContext(Layer.build(group), (context: Context.Context<Store | Middleware | Scope.Scope>) =>
-      HeldServices.omit(context).pipe(
-        Context.omit(Tracer.ParentSpan, References.CurrentLogAnnotations),
-        Context.merge(Context.pick(Scope.Scope, ...operationMiddleware)(context)),
-        Context.add(store, Context.get(context, store))
-      ))
+    Effect.updateContext(
+      Layer.build(group),
+      (context: Context.Context<Store | Middleware | Scope.Scope>) =>
+        Context.pick(Scope.Scope, store, ...operationMiddleware)(context)
+    )
   )

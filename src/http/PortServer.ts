@@ -1,6 +1,7 @@
 /** Listens on a port: turns settings and fixed limits into the options of `node-server/NodeServer.ts`. */
 import { Context, Effect, Layer, Scope } from "effect"
 import { HttpMiddleware, UrlParams } from "effect/http"
+import { OtlpExporter } from "effect/observability"
 import { requestLimits } from "../api/Errors.ts"
 import type { Setting } from "../config/SettingForms.ts"
 import { Settings } from "../config/Settings.ts"
@@ -8,6 +9,7 @@ import { maxResponsesClose } from "../config/Shutdown.ts"
 import * as HeldServices from "../node-server/HeldServices.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import { UnreadResponses } from "../node-server/UnreadResponses.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
 import { peerNetwork } from "../rate-limit/ClientAddress.ts"
 import * as PageTurns from "./PageTurns.ts"
 import { errorOf } from "./ParserErrors.ts"
@@ -38,11 +40,14 @@ export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore
 }
 
 /**
- * Reduces the server's context to what requests use. Puts `Scope` back with `Context.merge`, because Effect copies a
- * context at its ninth `Context.add`: an `add` here would leave each request one service fewer to add without a copy.
+ * Reduces the server's context to what requests use, because Effect copies it for each request: without what layers
+ * hold, and what only the start reads. Puts `Scope` back with `Context.merge`, because Effect copies a context at its
+ * ninth `Context.add`: an `add` here would leave each request one service fewer to add without a copy.
  */
-const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> =>
-  Context.merge(HeldServices.omit(context), Context.pick(Scope.Scope)(context))
+const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> => {
+  const reduced = Context.omit(AccessLogEnabled, JsonLines, OtlpExporter.Flusher)(HeldServices.omit(context))
+  return Context.merge(reduced, Context.pick(Scope.Scope)(context))
+}
 
 /** In spans, redacts all query parameters but these three, because a client can send a secret in any other one. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]

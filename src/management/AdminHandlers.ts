@@ -133,6 +133,6 @@ export const makeHooks = (pages: ReadonlyArray<string>): PortHooks => ({
   routesAt: makeRoutesAt(AdminApi, pages, apiPort),
   trustedProxies: [],
   completeResponse: (_, { requestId }, response) =>
-    Effect.succeed(withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })),
+    Effect.succeed(withHeaders(response, fixedHeaders, response.headers, { "x-request-id": requestId })),
   abort: () => Effect.void
 })

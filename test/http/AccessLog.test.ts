@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { type ApiError, Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { redactAlso } from "../../src/api/Secrets.ts"
-import { recordRequest } from "../../src/http/AccessLog.ts"
+import * as AccessLog from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
 
@@ -22,7 +22,8 @@ const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
     if (url === undefined) context.routed(PetstoreApi.groups.pets.endpoints.getPet)
     if (keyId !== undefined) context.authenticated(keyId)
     if (error !== undefined) context.failed(error)
-    yield* recordRequest({ method: "GET", url: url ?? "/v1/pets/1" }, context, error?.status ?? 200).pipe(
+    const head = { method: "GET", url: url ?? "/v1/pets/1" }
+    yield* Effect.flatMap(AccessLog.make, (record) => record(head, context, error?.status ?? 200)).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provideService(AccessLogEnabled, isEnabled),
@@ -87,8 +88,8 @@ describe("The access log", () => {
     Effect.gen(function*() {
       yield* TestClock.adjust("40 millis")
       for (const [method, isEnabled] of [["PROPFIND", true], ["MKCOL", false], ["LOCK", false]] as const) {
-        const record = recordRequest({ method, url: `/${method}` }, makeRequestContext("id", 0n), 404)
-        yield* Effect.provideService(record, AccessLogEnabled, isEnabled)
+        const record = yield* Effect.provideService(AccessLog.make, AccessLogEnabled, isEnabled)
+        yield* record({ method, url: `/${method}` }, makeRequestContext("id", 0n), 404)
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
       const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
