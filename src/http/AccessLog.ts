@@ -1,4 +1,5 @@
 import { Clock, Effect, Logger, LogLevel, Predicate, Record, References } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
 import { redactSecrets } from "../api/Secrets.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
@@ -43,21 +44,28 @@ const invalidFields = ({ message, status }: ApiError): string | undefined => {
   return names?.map(redactSecrets).join()
 }
 
-type Recorded = Pick<RequestHead, "method" | "url">
+type Head = Pick<RequestHead, "method" | "url">
+type Status = Pick<HttpServerResponse.HttpServerResponse, "status">
 
-/** Makes the function that counts a request in the metrics, and writes its line unless `ACCESS_LOG` is `false`. */
+/**
+ * Makes a function that succeeds with the response to a request. Before that, it updates the metrics, and writes the
+ * line of the request unless `ACCESS_LOG` is `false`.
+ */
 export const make = Effect.gen(function*() {
   const isEnabled = yield* AccessLogEnabled
   const json = yield* JsonLines
-  return ({ method, url }: Recorded, context: RequestContext, status: number): Effect.Effect<void> =>
-    Effect.withFiber((fiber) => {
+  return <Response extends Status>({ method, url }: Head, context: RequestContext, response: Response) =>
+    Effect.withFiber((fiber): Effect.Effect<Response> => {
+      const { status } = response
       const { endpoint, error, keyId = "none", rejectedKey, requestId, startedAtNs, traceId, window } = context
       const clock = fiber.getRef(Clock.Clock)
       const route = endpoint?.path ?? "none"
       const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAtNs) / 1e6
       const label = labelledMethods.has(method) ? method : "_OTHER"
       durationSeconds(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
-      if (!isEnabled || LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
+      if (!isEnabled || LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) {
+        return Effect.succeed(response)
+      }
       const annotations = {
         method,
         route,
@@ -76,7 +84,7 @@ export const make = Effect.gen(function*() {
       const loggers = fiber.getRef(Logger.CurrentLoggers)
       if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
         const defined = Record.filter(annotations, Predicate.isNotUndefined)
-        return Effect.annotateLogs(Effect.logInfo("request"), defined)
+        return Effect.as(Effect.annotateLogs(Effect.logInfo("request"), defined), response)
       }
       // Hot path: write the same fields as `Logger.formatJson`, without Effect's logger (cost: docs/performance.md).
       const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
@@ -84,6 +92,6 @@ export const make = Effect.gen(function*() {
         `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +
           `"spans":{},"fiberId":"#${fiber.id}"}`
       )
-      return Effect.void
+      return Effect.succeed(response)
     })
 })

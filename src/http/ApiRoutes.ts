@@ -47,7 +47,7 @@ export const makeHooks = Effect.fnUntraced(
     pages: ReadonlyArray<string>
   ): Effect.gen.Return<PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
-    const recordRequest = yield* AccessLog.make
+    const record = yield* AccessLog.make
     const corsHeaders = makeCorsHeaders(api, new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(api, pages, managementPort)
 
@@ -61,10 +61,7 @@ export const makeHooks = Effect.fnUntraced(
         "x-request-id": context.requestId,
         ...own.vary !== undefined && cors !== undefined && { vary: `${own.vary}, ${cors.vary}` }
       }
-      return Effect.map(
-        recordRequest(head, context, response.status),
-        () => withHeaders(response, fixedHeaders, own, limits, cors, deprecation, others)
-      )
+      return record(head, context, withHeaders(response, fixedHeaders, own, limits, cors, deprecation, others))
     }
 
     // Allowed CORS preflights do not count against the rate limit, because the browser sends them, not the web page.
@@ -85,7 +82,7 @@ export const makeHooks = Effect.fnUntraced(
       abort: (head, context) =>
         Effect.andThen(
           context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,
-          recordRequest(head, context, 499)
+          record(head, context, { status: 499 })
         )
     }
   }

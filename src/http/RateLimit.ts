@@ -49,18 +49,20 @@ export const layer = Layer.effect(
     return RateLimit.of((httpEffect) =>
       Effect.contextWith((services: Context.Context<CurrentKey | HttpServerRequest.HttpServerRequest>) => {
         const [key, context] = [Context.get(services, CurrentKey), Context.get(services, RequestContext)]
-        const counted = Effect.mapError(limiter.charge(`key:${key.id}`, key.limits), toServiceUnavailable)
-        const charge = Effect.flatMap(counted, (decision) => {
-          countDecision(decision, key.plan, services)
-          context.charged(decision)
-          usage.count(key.id, kindOf(decision), decision.decidedAt)
-          if (decision.allowed) return Effect.void
-          context.exceeded(rejectingWindow(decision))
-          const rejection = Effect.fail(rejectionOf(decision, "key"))
-          const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
-          if (!banBegan) return rejection
-          const address = clientAddress(Context.get(services, HttpServerRequest.HttpServerRequest))
-          return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
+        const charge = Effect.matchEffect(limiter.charge(`key:${key.id}`, key.limits), {
+          onFailure: (failure) => Effect.fail(toServiceUnavailable(failure)),
+          onSuccess: (decision): Effect.Effect<void, ApiKeyBanned | RateLimitExceeded> => {
+            countDecision(decision, key.plan, services)
+            context.charged(decision)
+            usage.count(key.id, kindOf(decision), decision.decidedAt)
+            if (decision.allowed) return Effect.void
+            context.exceeded(rejectingWindow(decision))
+            const rejection = Effect.fail(rejectionOf(decision, "key"))
+            const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
+            if (!banBegan) return rejection
+            const address = clientAddress(Context.get(services, HttpServerRequest.HttpServerRequest))
+            return Effect.andThen(audit.recordBan({ keyId: key.id, address, at, until }), rejection)
+          }
         })
         // Uninterruptible, so that a client cannot avoid the rate limit, the usage count or a ban by disconnecting.
         return Effect.andThen(Effect.uninterruptible(charge), httpEffect)

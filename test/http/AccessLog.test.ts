@@ -23,7 +23,7 @@ const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
     if (keyId !== undefined) context.authenticated(keyId)
     if (error !== undefined) context.failed(error)
     const head = { method: "GET", url: url ?? "/v1/pets/1" }
-    yield* Effect.flatMap(AccessLog.make, (record) => record(head, context, error?.status ?? 200)).pipe(
+    yield* Effect.flatMap(AccessLog.make, (record) => record(head, context, { status: error?.status ?? 200 })).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provideService(AccessLogEnabled, isEnabled),
@@ -89,7 +89,7 @@ describe("The access log", () => {
       yield* TestClock.adjust("40 millis")
       for (const [method, isEnabled] of [["PROPFIND", true], ["MKCOL", false], ["LOCK", false]] as const) {
         const record = yield* Effect.provideService(AccessLog.make, AccessLogEnabled, isEnabled)
-        yield* record({ method, url: `/${method}` }, makeRequestContext("id", 0n), 404)
+        yield* record({ method, url: `/${method}` }, makeRequestContext("id", 0n), { status: 404 })
       }
       const labels = { "http.request.method": "_OTHER", "http.route": "none", "http.response.status_code": "404" }
       const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_http_server_request_duration_seconds")
