@@ -46,7 +46,7 @@ describe("Calls that wait for a limit", () => {
       assert.strictEqual(yield* Fiber.join(calling), "1,2,3,1,2,3")
     }))
 
-  it.live("get their turns in order of arrival, by the real clock", () =>
+  it.live("are sent in order of arrival, by the real clock", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* callInTurns, "1,2,3,1,2,3")
     }).pipe(Effect.timeout("10 seconds")))
