@@ -39,7 +39,7 @@ const callInTurns = Effect.gen(function*() {
 })
 
 describe("Calls that wait for a limit", () => {
-  it.effect("get their turns in order of arrival, by TestClock", () =>
+  it.effect("are sent in order of arrival, by TestClock", () =>
     Effect.gen(function*() {
       const calling = yield* Effect.forkChild(callInTurns)
       yield* TestClock.adjust("10 seconds")
