@@ -35,7 +35,7 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
   verify(secret: Redacted.Redacted): Verification
   /** Evicts a key from this process's cache, so that a change of the key takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
-}>()("petstore/KeyVerifier") {
+}>()("api-keys/KeyVerifier") {
   /** Looks keys up in the `ApiKeyStore` of the context, and caches them for less than a second. */
   static readonly layer = Layer.effect(KeyVerifier, Effect.suspend(() => Effect.flatMap(ApiKeyStore, make)))
 }
