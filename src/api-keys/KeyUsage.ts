@@ -19,8 +19,8 @@ export interface MinuteCounts extends KeyCounts {
 /** Counts that no longer change. A retry writes the same counts under the same number. */
 interface Batch {
   /**
-   * Identifies the batch within its process: how many counts its earlier batches have. So each row of a batch gets a
-   * number of its own, too (`rowsOf` of `SqlKeyUsage.ts`).
+   * Identifies the batch within its process: how many counts the earlier batches have. So each row of a batch can get a
+   * number that no other row of the process has (`rowsOf` of `SqlKeyUsage.ts`).
    */
   readonly number: number
   readonly counts: ReadonlyArray<MinuteCounts>

@@ -31,7 +31,7 @@ const reject = (reason: Rejection, keyId?: string) =>
 
 /** Verifies the secret of a request. */
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  /** Returns the key. Fails with `KeyRejected` if it does not work. */
+  /** Returns the API key of the secret. Fails with `KeyRejected` if the secret does not work. */
   verify(secret: Redacted.Redacted): Verification
   /** Evicts a key from this process's cache, so that a change of the key takes effect at once. */
   evict(keyId: string): Effect.Effect<void>

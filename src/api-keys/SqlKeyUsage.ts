@@ -28,8 +28,8 @@ const rowsPerAddUp = 100
  */
 const addUpMs = 100
 /**
- * A process that has written no rows since a run of `addUp` that left none starts its next run only after this time.
- * That run adds up the rows of processes that exited before they did so.
+ * The time between runs of a process that has nothing to add up: its last run left no rows, and it has written none
+ * since. Such a run is for the rows of processes that exited before they added them up.
  */
 const intervalWithoutRowsMs = 60_000
 
