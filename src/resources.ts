@@ -11,5 +11,8 @@ export const api = PetstoreApi
 /** The routes of `api`. Without the handlers of a group, the layer requires them, and the service does not compile. */
 export const routes = Layer.provide(HttpApiBuilder.layer(api), [PetHandlers.layer])
 
-/** Makes the store of each resource with `make`: in memory, on SQL, or with faults. `routes` require these stores. */
+/**
+ * Makes the store of each resource with `make`, which decides where items live: in memory, on SQL (`main.ts`), or in a
+ * store with injected faults (`TestService.ts`). `routes` require these stores.
+ */
 export const makeStores = <E, R>(make: MakeStore<E, R>) => Layer.mergeAll(make(PetRepository, pets))

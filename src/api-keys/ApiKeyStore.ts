@@ -55,6 +55,7 @@ export interface SecretUse {
 
 export interface Change {
   readonly key: ApiKey
+  /** The hash of a new current secret. The secret that was current so far becomes a former one. */
   readonly secretHash?: string
   /**
    * The time by which all former secrets of the key must stop working. `null` means at once. If it is absent, each
@@ -91,7 +92,8 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   /**
    * Returns the last position that one page with a filter may scan, or `undefined` if only few keys follow. It bounds
-   * the time of a list whose filter matches few of many keys: the page can have fewer keys than `limit`.
+   * the time of a list whose filter matches few of many keys. So a page can have fewer keys than `limit`, although more
+   * keys match.
    */
   scanEnd(selection: StoreSelection): Effect.Effect<KeyPosition | undefined, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
@@ -102,8 +104,9 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
    */
   isInTransaction(fiber: Fiber.Fiber<unknown, unknown>): boolean
   /**
-   * Finds the keys of secrets. With `withStates`, a store on PostgreSQL also reads the keys' rate-limit states in the
-   * same statement, and passes them to the rate limiter, if that one saves states (`StateLookups.ts`).
+   * Finds API keys by the hashes of their secrets. With `withStates`, and unless requests are counted in Redis, a store
+   * on PostgreSQL also reads the keys' rate-limit states in the same statement, and passes them to the rate limiter
+   * (`StateLookups.ts`).
    */
   findByHashes(
     hashes: ReadonlyArray<string>,
@@ -111,7 +114,7 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   ): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a time with an earlier one. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
-}>()("petstore/ApiKeyStore") {
+}>()("api-keys/ApiKeyStore") {
   /** Keeps the keys and their secrets in memory. */
   static readonly layerMemory = Layer.effect(ApiKeyStore, Effect.suspend(() => makeMemory))
 }

@@ -25,8 +25,8 @@ type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 /** Issues, changes and finds API keys. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Fails with `Conflict` if `idempotencyKey` was already used. The secret issued then cannot be returned again,
-   * because only its hash is stored.
+   * Fails with `Conflict` if `idempotencyKey` was already used. The secret of the earlier call cannot be returned
+   * again, because only its hash is stored.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
@@ -48,7 +48,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   /** Revokes the key for good. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-}>()("petstore/ApiKeys") {
+}>()("api-keys/ApiKeys") {
   /** Keeps the keys in the `ApiKeyStore` of the context. */
   static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => make))
   /** Keeps the keys in memory. */

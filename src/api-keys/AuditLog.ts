@@ -16,7 +16,7 @@ interface Operator extends Pick<AuditEntry, "operator" | "address"> {
  * The operator of a change. Without one, as for the first key, the audit log names the service.
  * `AdminAuthentication.ts` sets it for each admin operation.
  */
-export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/CurrentOperator", {
+export const CurrentOperator = Context.Reference<Operator>("api-keys/CurrentOperator", {
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
 
@@ -39,6 +39,7 @@ export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
    * Appends `entry`, unless the key already has one with the same action and `before`. Returns whether it was appended.
    */
   appendOnce(entry: NewEntry): Effect.Effect<boolean, ServiceUnavailable>
+  /** Runs `effect` after the commit of the transaction that it is called in, or at once outside of a transaction. */
   afterCommit(effect: Effect.Effect<void>): Effect.Effect<void>
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
@@ -59,7 +60,7 @@ export class AuditLog extends Context.Service<AuditLog, {
   list(
     selection: AuditSelection
   ): Effect.Effect<{ readonly entries: ReadonlyArray<StoredEntry>; readonly next?: AuditPosition }, ServiceUnavailable>
-}>()("petstore/AuditLog") {
+}>()("api-keys/AuditLog") {
   /** Keeps the entries in memory. */
   static readonly layerMemory = Layer.effect(AuditLog, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
     Layer.provide(BackgroundFailures.layerIgnored)

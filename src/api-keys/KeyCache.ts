@@ -1,8 +1,8 @@
 /**
- * Caches API keys by the hash of their secret. Requests may use a cached key for a short time after its lookup began:
- * its lease. A background task refreshes each key that a request used early in its lease: it looks the key up again
- * shortly before the lease ends. That lookup also includes the keys whose leases end up to 200 ms later, so that all of
- * these leases end together from then on.
+ * A read-through cache of API keys, by the hash of their secret. Requests may use a cached key for a short time after
+ * its lookup began: its lease. A background task refreshes each key that a request used early in its lease: it looks
+ * the key up again shortly before the lease ends. That lookup also includes the keys whose leases end up to 200 ms
+ * later, so that all of these leases end together from then on.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses the result of a lookup only if the request came before that lookup began, or at most `lease` later.
@@ -38,6 +38,7 @@ const refreshTimeout = lease
  * 75 ms also cover a pause for garbage collection.
  */
 const [minMarginNanos, maxMarginNanos] = [75_000_000n, 400_000_000n]
+/** A refresh includes the keys whose leases end up to this long after the earliest one. */
 const groupedForNanos = 200_000_000n
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -46,7 +47,9 @@ const leaseNanos = Duration.toNanosUnsafe(lease)
 
 export interface Entry extends SecretHolder {
   readonly hash: string
+  /** When its lookup began, in monotonic nanoseconds. */
   readonly readAt: bigint
+  /** The start of the minute for which a use was last recorded, in epoch milliseconds (`KeyVerifier.ts`). */
   recordedMinute: number
   /** Whether a request used this entry early enough for a refresh before its lease ends. */
   isUsed: boolean
@@ -108,7 +111,10 @@ export const make = Effect.fnUntraced(function*(store: Store) {
    */
   const used = new Map<bigint, Set<string>>()
   const hasUsed = yield* Latch.make()
-  /** How long before the end of its lease a key is refreshed, in nanoseconds. */
+  /**
+   * How long before the end of the earliest lease a refresh begins, in nanoseconds. Keys whose leases end up to 200 ms
+   * later are refreshed with it.
+   */
   const margin = (): bigint => {
     const twice = 2n * lookupNanos
     return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
@@ -136,7 +142,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
       // A refresh need not read the keys' rate-limit states, because they are still in memory. When the new lease ends,
       // the last use of the key is less than 1.8 s ago (two leases), and a state stays in memory for 2 s after its last
-      // use (`minGeneration` of `KeyStates.ts`).
+      // use (`minGeneration` of `KeyStates.ts`). If the refresh is late, the next charge may have to load the state.
       // Ignore a failed refresh: if the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))

@@ -18,7 +18,10 @@ export interface MinuteCounts extends KeyCounts {
 
 /** Counts that no longer change. A retry writes the same counts under the same number. */
 interface Batch {
-  /** The number of counts in the earlier batches of this process. */
+  /**
+   * Identifies the batch within its process: how many counts the earlier batches have. So each row of a batch can get a
+   * number that no other row of the process has (`rowsOf` of `SqlKeyUsage.ts`).
+   */
   readonly number: number
   readonly counts: ReadonlyArray<MinuteCounts>
 }
@@ -30,7 +33,7 @@ export const resolutions = {
 }
 
 export interface UsageStore {
-  /** Writes a batch of this process. A further call with the same batch changes nothing, while its rows are stored. */
+  /** Writes a batch of this process. While its rows are stored, another call with the same batch changes nothing. */
   add(batch: Batch): Effect.Effect<void, unknown>
   /**
    * Adds written counts to the totals that `top` reads. Starts no further statement after 100 ms. Later runs add up the
@@ -58,7 +61,7 @@ export class KeyUsage extends Context.Service<KeyUsage, {
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   /** Returns the keys with the most requests of one kind (`by`), highest first. */
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
-}>()("petstore/KeyUsage") {
+}>()("api-keys/KeyUsage") {
   /** Keeps the counts in memory. */
   static readonly layerMemory = Layer.effect(KeyUsage, Effect.suspend(() => Effect.flatMap(memoryStore, make))).pipe(
     Layer.provide(BackgroundFailures.layerIgnored)
@@ -80,8 +83,8 @@ const maxCounts = 50_000
 const countsPerBatch = 1_000
 
 /**
- * The maximum of a process's delay between the end of a minute and its sealing. The delay is random, so that not all
- * processes write at once.
+ * A process seals the counts of a minute up to this long after the minute's end. Each process has a random delay, so
+ * that not all of them write at once.
  */
 const maxSealDelayMs = 30_000
 

@@ -31,11 +31,11 @@ const reject = (reason: Rejection, keyId?: string) =>
 
 /** Verifies the secret of a request. */
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  /** Returns the key. Fails with `KeyRejected` if it does not work. */
+  /** Returns the API key of the secret. Fails with `KeyRejected` if the secret does not work. */
   verify(secret: Redacted.Redacted): Verification
   /** Evicts a key from this process's cache, so that a change of the key takes effect at once. */
   evict(keyId: string): Effect.Effect<void>
-}>()("petstore/KeyVerifier") {
+}>()("api-keys/KeyVerifier") {
   /** Looks keys up in the `ApiKeyStore` of the context, and caches them for less than a second. */
   static readonly layer = Layer.effect(KeyVerifier, Effect.suspend(() => Effect.flatMap(ApiKeyStore, make)))
 }

@@ -62,7 +62,7 @@ const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
 }
 
 /**
- * Whether a key's name begins with `prefix`, in upper or lower case. The condition is a range: with a parameter as the
+ * Whether a key's name begins with `prefix`, whatever their case. The condition is a range: with a parameter as the
  * pattern of `LIKE`, the generic plan of a prepared statement cannot use an index. `chr(1114111)` is the highest
  * character of Unicode.
  */
@@ -191,6 +191,7 @@ const makeStore = Effect.gen(function*() {
         WHERE s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`
+      // Gives the limiter the keys' states (`StateLookups.ts`), so that the charge which follows needs no statement.
       states?.add(rows, startedAt)
       return new Map(rows.map(({ endsAt, hash, perDay, perMinute, ...key }) => [
         hash,

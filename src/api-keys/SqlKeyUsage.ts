@@ -28,10 +28,10 @@ const rowsPerAddUp = 100
  */
 const addUpMs = 100
 /**
- * After this time, a process without rows of its own looks for rows of other processes, because one of these may have
- * exited before it added its rows up.
+ * The time between runs of a process that has nothing to add up: its last run left no rows, and it has written none
+ * since. Such a run is for the rows of processes that exited before they added them up.
  */
-const sweepMs = 60_000
+const intervalWithoutRowsMs = 60_000
 
 /**
  * Returns the rows of `key_usage_minutes` for a batch: one for each minute, `partOf` and up to `maxKeysPerRow` keys. A
@@ -75,9 +75,11 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   /** The start of the interval of `r.seconds` (a minute, an hour or a day) that contains the row `m`. */
   const intervalStart = sql.literal("to_timestamp(floor(extract(epoch FROM m.starts_at) / r.seconds) * r.seconds)")
 
+  /** The `part` at which the next statement begins. */
   let position = ""
+  /** Whether this process knows of rows to add up. If not, the next run starts at `nextRunAt`. */
   let hasRest = true
-  let sweepAt = 0
+  let nextRunAt = 0
   /**
    * Adds the next rows of `key_usage_minutes`, in the order of `part`, to the totals of their hours and days. The
    * statement first sums the rows of several minutes and processes, so it updates each total once. `SKIP LOCKED` lets
@@ -115,10 +117,10 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   const countFailure = yield* (yield* BackgroundFailures).makeCounter("add_up_key_usage")
   const addUp = Effect.gen(function*() {
     const now = yield* Clock.currentTimeMillis
-    if (!hasRest && now < sweepAt) return
+    if (!hasRest && now < nextRunAt) return
     const startedAt = performance.now()
     yield* Effect.repeat(addUpRows, { while: () => hasRest && performance.now() - startedAt < addUpMs })
-    sweepAt = now + sweepMs
+    nextRunAt = now + intervalWithoutRowsMs
   }).pipe(
     Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning("Usage cannot be added up", cause)))
   )

@@ -6,7 +6,10 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
   encode: SchemaGetter.transform((millis) => millis / 1000)
 }))
 
-/** The API key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+/**
+ * The window of the API key with the fewest remaining requests, from the `X-RateLimit-*` headers of a response (SPEC
+ * §8). During a ban, none remain.
+ */
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
   limit: Schema.FiniteFromString,

@@ -11,8 +11,12 @@ const waits = Metric.histogram(`${Brand.name}_client_wait_duration_seconds`, {
   description: "Waits before a request, by client and cause: limit or retry.",
   boundaries: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3_600, 86_400]
 })
-const limit = Metric.gauge(`${Brand.name}_client_limit_requests`, { description: "The most restrictive limit." })
-const remaining = Metric.gauge(`${Brand.name}_client_remaining_requests`, { description: "The remaining requests." })
+const limit = Metric.gauge(`${Brand.name}_client_limit_requests`, {
+  description: "The limit of the window with the fewest remaining requests."
+})
+const remaining = Metric.gauge(`${Brand.name}_client_remaining_requests`, {
+  description: "The remaining requests of that window."
+})
 
 export type ClientMetrics = ReturnType<typeof makeMetrics>
 

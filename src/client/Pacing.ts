@@ -1,7 +1,7 @@
 /**
  * Paces the requests of a client by the rate-limit headers of responses (SPEC §8), so that a program that calls in a
- * loop does not get its API key banned. Waiting calls get their turns in order of arrival. During a pause, however,
- * calls that cannot wait for its end go first.
+ * loop does not get its API key banned. Waiting calls are sent in order of arrival. During a pause, however, a call
+ * that cannot wait for its end is not kept in line behind those that can: it gets the 429, or is sent.
  */
 import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -12,8 +12,8 @@ import type { ClientMetrics } from "./ClientMetrics.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * For this time after a 429, a call that cannot wait until the pause ends fails at once. Later in the pause, such a
- * call is sent, because an operator may have lifted the ban.
+ * A 429 begins a `Pause`. For this time, a call whose `deadline` comes before the end of the pause gets that 429 at
+ * once. Later, such a call is sent: if the 429 was of a ban, an operator may have lifted it.
  */
 const maxProbeDelayMs = 60_000
 
@@ -29,12 +29,12 @@ interface Pause {
 }
 
 /**
- * A call in line or in flight. Its `turn` is either to send its request, or to end with an earlier 429. `deadline` is
- * in epoch milliseconds.
+ * A call in line or in flight. `released` ends its wait in line: with "send", or with an earlier 429 as its response.
+ * `deadline` is in epoch milliseconds.
  */
 interface Waiter {
   readonly deadline: number
-  readonly turn: Deferred.Deferred<"send" | Response>
+  readonly released: Deferred.Deferred<"send" | Response>
 }
 
 interface PacingState {
@@ -62,17 +62,17 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     waiting: []
   })
 
-  // Uninterruptible: an interruption between the change and `Deferred.succeed` would leave a call without its turn.
+  // Uninterruptible: an interruption between the change and `Deferred.succeed` would leave a call in line forever.
   const update = Effect.fnUntraced(function*(change: (before: PacingState, now: number) => PacingState) {
     const now = yield* Clock.currentTimeMillis
     const pauseChanged = yield* Deferred.make<void>()
-    const [turns, former] = yield* Ref.modify(pacing, (before) => {
+    const [releases, former] = yield* Ref.modify(pacing, (before) => {
       const changed = change(before, now)
       const isSame = changed.pause === before.pause
-      const [given, after] = takeTurns(isSame ? changed : { ...changed, pauseChanged }, now)
-      return [[given, isSame ? undefined : before.pauseChanged] as const, after]
+      const [due, after] = releaseFirst(isSame ? changed : { ...changed, pauseChanged }, now)
+      return [[due, isSame ? undefined : before.pauseChanged] as const, after]
     })
-    for (const [{ turn }, outcome] of turns) yield* Deferred.succeed(turn, outcome)
+    for (const [{ released }, outcome] of releases) yield* Deferred.succeed(released, outcome)
     if (former !== undefined) yield* Deferred.succeed(former, undefined)
   }, Effect.uninterruptible)
 
@@ -101,15 +101,15 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
     /**
-     * Sends the request in its turn. If a 429 began a pause that ends after `deadline` (epoch ms), returns that 429
-     * until the pause's `probeAt`.
+     * Sends the request once the earlier calls in line are sent. But if a 429 began a pause that ends after `deadline`
+     * (epoch ms), returns that 429 at once, until the pause's `probeAt`.
      */
     attempt: Effect.fnUntraced(function*<E, R>(send: Effect.Effect<Response, E, R>, deadline: number) {
-      const waiter: Waiter = { deadline, turn: yield* Deferred.make<"send" | Response>() }
-      const sendInTurn = Effect.gen(function*() {
+      const waiter: Waiter = { deadline, released: yield* Deferred.make<"send" | Response>() }
+      const sendInLine = Effect.gen(function*() {
         yield* update((before) => ({ ...before, waiting: [...before.waiting, waiter] }))
-        const turn = yield* Effect.raceFirst(Deferred.await(waiter.turn), Effect.forever(endPauses))
-        if (turn !== "send") return turn
+        const outcome = yield* Effect.raceFirst(Deferred.await(waiter.released), Effect.forever(endPauses))
+        if (outcome !== "send") return outcome
         const sentAt = yield* Clock.currentTimeMillis
         const response = yield* Effect.raceFirst(send, raiseLimit)
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
@@ -123,9 +123,9 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
         inFlight: before.inFlight.difference(new Set([waiter])),
         waiting: before.waiting.filter((other) => other !== waiter)
       }))
-      // If many calls are interrupted at once, let all of them notice it before one of them gives its turn to the next.
+      // If many calls are interrupted at once, let all of them notice it before one of them releases the next.
       return yield* Effect.onExit(
-        sendInTurn,
+        sendInLine,
         (exit) => Exit.hasInterrupts(exit) ? Effect.andThen(Effect.yieldNow, leave) : leave
       )
     })
@@ -134,25 +134,25 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
 export type Pacing = Effect.Success<ReturnType<typeof makePacing>>
 
 /**
- * Gives turns to the first calls in line while fewer than `maxInFlight` are in flight. If a pause ends by a call's
- * deadline, the call waits. If the pause ends later, the call gets the pause's `rejection` until `probeAt`. From
- * `probeAt` on, or in a pause without a `rejection`, such a call is sent despite the pause.
+ * Releases the first calls in line while fewer than `maxInFlight` are in flight. If a pause ends by a call's deadline,
+ * the call waits. If the pause ends later, the call gets the pause's `rejection` until `probeAt`. From `probeAt` on, or
+ * in a pause without a `rejection`, such a call is sent despite the pause.
  */
-const takeTurns = (state: PacingState, now: number) => {
+const releaseFirst = (state: PacingState, now: number) => {
   const pause = state.pause !== undefined && now < state.pause.endsAt ? state.pause : undefined
-  const turns: Array<readonly [Waiter, "send" | Response]> = []
+  const releases: Array<readonly [Waiter, "send" | Response]> = []
   const waiting: Array<Waiter> = []
   const inFlight = new Set(state.inFlight)
   for (const waiter of state.waiting) {
     const canWait = pause !== undefined && pause.endsAt <= waiter.deadline
-    if (!canWait && pause?.rejection !== undefined && now < pause.probeAt) turns.push([waiter, pause.rejection])
+    if (!canWait && pause?.rejection !== undefined && now < pause.probeAt) releases.push([waiter, pause.rejection])
     else if (canWait || inFlight.size >= state.maxInFlight) waiting.push(waiter)
     else {
       inFlight.add(waiter)
-      turns.push([waiter, "send"])
+      releases.push([waiter, "send"])
     }
   }
-  return [turns, { ...state, waiting, inFlight }] as const
+  return [releases, { ...state, waiting, inFlight }] as const
 }
 
 const withRaisedLimit = (before: PacingState, now: number): PacingState => {

@@ -119,7 +119,10 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
      */
     get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, GetError> =>
       call("get", api.getPet({ params: { petId: id } }), options, { "pet.id": id }),
-    /** The API key's most restrictive limit, from the latest rate-limit headers. At first `None`. */
+    /**
+     * The window of the API key with the fewest remaining requests, from the latest rate-limit headers (SPEC §8). None
+     * remain during a ban. The value is `None` before the first such headers.
+     */
     rateLimit
   }
 }, Effect.provide([HttpApiMiddleware.layerClient(Auth, noopMiddleware), SecureRandom.layerWebCrypto]))

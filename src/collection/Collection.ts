@@ -84,6 +84,7 @@ export interface MakeStore<E, R> {
   ): Layer.Layer<Id, E, R>
 }
 
+/** The create that used an idempotency key: the id of its item, and the item's canonical text. */
 interface Claim {
   readonly id: bigint
   readonly text: string

@@ -1,6 +1,6 @@
 /**
- * Caches items and gaps (ranges of ids without an item). A cached item needs no SQL, nor does a page whose items, gaps
- * and next item are cached. So the last page always needs SQL.
+ * Caches items and gaps (ranges of ids without an item). A read of a cached item needs no SQL. Nor does a page, if its
+ * items and gaps are cached, and so is the item after it. So the last page always needs SQL.
  *
  * Laws, in any order of transactions, lookups and changes, and of their ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
@@ -38,12 +38,16 @@ interface Options<New> {
 }
 
 /**
- * The changes of one id: how many are running, and until when the ended ones may commit. For each ended change, that is
- * its end, or `lateCommitMs` later if it failed or its transaction goes on. Only lookups that began after
- * `mayCommitUntilMs` cache the item.
+ * The changes of the item with one id. A lookup caches the item only if it began after `mayCommitUntilMs`, and no
+ * change runs.
  */
 interface ChangedId {
+  /** How many changes run now. */
   running: number
+  /**
+   * Until when ended changes may still commit: the latest of their ends, where a change that failed, or whose
+   * transaction goes on, counts `lateCommitMs` more.
+   */
   mayCommitUntilMs: number
 }
 
@@ -143,8 +147,9 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
     },
     get: (id: bigint): Item<New> | undefined => find(Number(id), nowMs() - lifetimeMs),
     /**
-     * Returns the page if the cache has every item from `after` to the next match behind the page, whether the item
-     * matches or not, and the gaps between them, within `maxVisits` items. Otherwise returns `undefined`.
+     * Returns the page if every item after `after` is cached, up to the first match beyond the page, which shows that
+     * there is a next page. This includes items that do not match, and the gaps between ids, but at most `maxVisits`
+     * items. Otherwise returns `undefined`.
      */
     page({ after = 0n, limit }: Range, matches: (item: New) => boolean): Page<Item<New>> | undefined {
       const since = nowMs() - lifetimeMs

@@ -104,6 +104,9 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
       for (const [index, group] of groups.entries()) {
         const [row, first] = [rows[index], firsts[index]]
         if (typeof row?.id !== "bigint") continue
+        // The hash that the key stands for: the stored one if it differs from that of `first`, else that of `first`.
+        // Without a key, both sides are undefined. A create with that hash has an item equal to the created one, so a
+        // replay returns its own item, and reads none.
         for (const create of group) {
           const isReused = create.claim?.hash !== (row.otherHash ?? first?.claim?.hash)
           const created = { item: { id: row.id, ...create.item }, isReplay: create !== first || row.isReplay === true }

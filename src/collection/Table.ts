@@ -2,7 +2,7 @@
 import { type Schema, Struct } from "effect"
 import type { OutageErrors } from "../database/Deadline.ts"
 
-/** How a field is stored. A column without `isOptional` is `NOT NULL`. */
+/** How a field is stored. Unless `isOptional` is true, the column in SQL must be `NOT NULL`. */
 export interface Column<Value> {
   /** The column's name in SQL. */
   readonly name: string
@@ -53,8 +53,9 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   /** Whether to cache an item. By default, all items are cached. */
   readonly isCached?: (item: New) => boolean
   /**
-   * Returns the same text for equal items. An idempotency key is stored with the hash of this text. By default, the
-   * text contains the table's name, so that a key of one table never returns an item of another.
+   * Returns the same text for equal items, and different texts for different items: an idempotency key is stored with
+   * the hash of the text, which tells a replay from another create. By default, the text contains the table's name, so
+   * that a key of one table never returns an item of another.
    */
   readonly canonicalText?: (written: Readonly<Record<string, Schema.Json>>) => string
 }
@@ -136,7 +137,8 @@ export const makeCodec = <New extends object, Filter extends keyof New, Reused, 
       (arrays.id ?? []).map((id, index) => readItem(arrays, id, index)),
     write,
     /**
-     * Equal items have equal texts. When an optional field is added to the table, items without it keep their texts.
+     * Equal items have equal texts, and different items have different ones. When an optional field is added to the
+     * table, items without it keep their texts.
      */
     canonicalText: (item: New): string => toText(write(item)),
     /** Returns a function that tells whether an item passes the filters of a selection. */

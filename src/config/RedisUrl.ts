@@ -1,4 +1,4 @@
-/** Parses `REDIS_URL`. Fails with the end of an error message, as the parser of `ConnectionUrls.ts` does. */
+/** Parses `REDIS_URL`. Fails with the words after "Expected redis://… with", or with "" (see `ConnectionUrls.ts`). */
 import { Redacted, Result } from "effect"
 import { checkParameters, isDecodable, readTls } from "./ConnectionUrls.ts"
 

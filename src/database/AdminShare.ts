@@ -5,7 +5,7 @@ import * as Outage from "./Outage.ts"
 /**
  * Runs statements of the admin API, of the expiry, and of background writes to tables that only the admin API reads,
  * and limits how many connections they use at once. So waits on these tables leave connections for the API, the lookup
- * of keys, `/readyz` and the counts of the limits.
+ * of keys, `/readyz` and the saves of rate-limit states.
  */
 export class AdminShare extends Context.Service<
   AdminShare,

@@ -53,8 +53,8 @@ export interface Options {
   /** Whether the start migrates the server. If false, it only checks the version of the schema. */
   readonly migrates: boolean
   /**
-   * If all tables of these names are empty, the database is new. The start then warns if `directory` has an embedded
-   * database.
+   * The tables that tell whether the database is new: all of them are empty then. The start warns if the database is
+   * new, but `directory` has an embedded database.
    */
   readonly firstTables: ReadonlyArray<string>
   readonly names: Names

@@ -29,7 +29,7 @@ export const callTimeout = Duration.seconds(3)
 const readTimeMs = 100
 
 /** The monotonic time, in nanoseconds, at which all calls within `shared` end at the latest. */
-const CurrentEnd = Context.Reference<bigint | undefined>("petstore/database/Deadline", {
+const CurrentEnd = Context.Reference<bigint | undefined>("database/CurrentEnd", {
   defaultValue: () => undefined
 })
 

@@ -25,8 +25,8 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
 /**
- * Rejects a database that has any other client, because each could be a running service: its `application_name` proves
- * nothing, because it is a setting. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of
+ * Rejects a database that has any other client, because each could be a running service. Its `application_name` is a
+ * setting, so it proves nothing. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of
  * other roles. In this case, `usename` excludes processes of the server, such as autovacuum, for which it is null.
  */
 const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {

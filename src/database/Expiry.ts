@@ -61,7 +61,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
     const { deleted, last } = yield* deleteBatch(beginning)
     if (last !== null && deleted === maxRowsPerStatement) position = last
   })
-  const deleteOn = Effect.gen(function*() {
+  const deleteNext = Effect.gen(function*() {
     const { deleted, last } = yield* deleteBatch(position)
     position = last ?? position
     return deleted === maxRowsPerStatement
@@ -69,7 +69,7 @@ export const deleteExpired = Effect.fnUntraced(function*({ column, keptFor = Dur
   const deleteAll = Effect.gen(function*() {
     // If the batch from the beginning fails, for example because it takes too long, go on where the last batch stopped.
     if (runs++ % runsPerRestart === 0) yield* Effect.ignore(restart)
-    yield* Effect.repeat(deleteOn, { while: (hasMore) => hasMore })
+    yield* Effect.repeat(deleteNext, { while: (hasMore) => hasMore })
   }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
   yield* Effect.forkScoped(Effect.repeat(deleteAll, Schedule.spaced("10 minutes")))
 })

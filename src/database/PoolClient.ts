@@ -164,7 +164,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
         return Effect.onExit(f(lent), () => takeBack(base, lent, onReadOnly))
       })
     )
-  const OnReserved = Context.Reference<OnReadOnly>("petstore/PoolClient/OnReserved", {
+  const OnReserved = Context.Reference<OnReadOnly>("database/OnReserved", {
     defaultValue: () => () => {}
   })
   const acquirer = Effect.gen(function*() {

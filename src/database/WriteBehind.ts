@@ -62,7 +62,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
     taken = [...pending]
     pending = new Map()
   })
-  /** Makes the values that were not written pending again, as older values of their keys. */
+  /** Puts the unwritten values back into `pending`, as the older values of their keys. */
   const giveBack = Effect.sync(() => {
     const newer = pending
     pending = new Map(taken)

@@ -23,7 +23,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint,
     const hooks = yield* ApiRoutes.makeHooks(api, Documents.paths)
     return PortServer.layer(
       RequestLifecycle.toHttpEffect(Layer.merge(ApiRoutes.layer(ownRoutes), Documents.layer(api)), hooks),
-      Settings,
+      { host: Settings.host, port: Settings.port, reusePort: Settings.reusePort },
       hooks
     )
   }))

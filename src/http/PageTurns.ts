@@ -5,9 +5,9 @@
  *
  * Laws, whatever lists arrive, fail or are interrupted:
  * - A list goes on at once if no other list waits and the first list of its turn asked less than `turnMs` before.
- *   Otherwise it waits for a later turn. An interrupted list counts as waiting until its turn.
+ *   Otherwise it waits for a later turn. An interrupted list counts as waiting until it would go on.
  * - While lists wait, each turn lets at least one of them go on.
- * - Keys with waiting lists take turns, one list at a time. A key's lists go on in their order.
+ * - Keys with waiting lists alternate, one list at a time. A key's lists go on in their order.
  * - A waiting list fails with `ServiceUnavailable` once its operation has taken `maxMs`.
  */
 import { Context, Duration, Effect } from "effect"
@@ -21,14 +21,14 @@ export const turnMs = 10
 /** The time of a read of the database, which the wait for a turn does not prolong. */
 const maxMs = Duration.toMillis(callTimeout)
 
-/** Returns a function that waits for a turn. It takes the time at which the operation began, by `performance.now()`. */
+/** Waits for a turn that has time for a page. `beganAt` is when the operation began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
 /** `onNextTurn` runs a function in the next turn, as `setImmediate` does. Tests replace `now`. */
 export const make = (onNextTurn: (run: () => void) => void, now = () => performance.now()): Wait => {
   /** When the time of this turn for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
-  /** The waiting lists of each key, by its id. An interrupted one stays until its turn, and then does nothing. */
+  /** The waiting lists of each key, by its id. An interrupted one stays until it would go on. */
   const waiting = new Map<string, Array<() => void>>()
 
   const startTurn = (): number => {

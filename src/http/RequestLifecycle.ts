@@ -14,6 +14,7 @@ import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
+/** What each port adds to its requests. `ApiRoutes.makeHooks` and `AdminHandlers.makeHooks` make it. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
@@ -96,7 +97,8 @@ export const layer = (hooks: PortHooks) =>
           const context = makeRequestContext(headerOf(request, "x-request-id"), startedAtNs, span)
           const { requestId } = context
           // Hot path: `setContext` costs less than `Effect.provideContext` (docs/performance.md), and is safe, because
-          // Effect's server and `testing.ts` restore the context after each request.
+          // the context is restored after each request: by Effect's server, and in `testing.ts` by
+          // `Effect.provideService`.
           fiber.setContext(fiber.context.pipe(
             Context.add(RequestContext, context),
             Context.add(References.CurrentLogAnnotations, { requestId, ...span && { traceId: span.traceId } })

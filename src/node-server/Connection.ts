@@ -44,6 +44,7 @@ const closeMs = 1_000
 const dropIncoming = (request: { upgrade: boolean }) => {
   // Node would destroy the connection for a request with `Upgrade`, and lose the pending responses.
   request.upgrade = false
+  // 2: Node's parser skips the body and stops.
   return 2
 }
 
@@ -98,10 +99,12 @@ export class Connection implements RequestHost, ResponseHost {
     this.#response = response
     if (request.headers.upgrade !== undefined) this.#closeUnlessKept(request, response)
     this.#start = start
-    if (response.socket !== null) this.turnCame()
+    // Without an earlier response, Node has called `assignSocket` already, before `host` was set. Otherwise
+    // `assignSocket` calls `earlierResponsesSent` later.
+    if (response.socket !== null) this.earlierResponsesSent()
   }
 
-  turnCame(): void {
+  earlierResponsesSent(): void {
     const start = this.#start
     this.#start = undefined
     if (start === undefined) return

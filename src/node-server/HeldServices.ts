@@ -10,7 +10,7 @@
 import { Context, Effect, Layer } from "effect"
 
 /** The keys of the services that {@link provide} has provided. */
-const HeldServices = Context.Reference<ReadonlySet<string>>("petstore/node-server/HeldServices", {
+const HeldServices = Context.Reference<ReadonlySet<string>>("node-server/HeldServices", {
   defaultValue: () => new Set()
 })
 

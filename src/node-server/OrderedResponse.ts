@@ -10,8 +10,8 @@ import type { TurnSends } from "./TurnSends.ts"
 /** The functions of a connection that its response calls. */
 export interface ResponseHost {
   readonly sends: TurnSends
-  /** The connection's earlier responses are sent. */
-  turnCame(): void
+  /** The connection's earlier responses are sent, so the request of this one may start. */
+  earlierResponsesSent(): void
   /** The response is written to the socket. It holds `bytes` of memory until the socket has sent it. */
   responseWritten(response: OrderedResponse, bytes: number): void
   /** The response has left the process, or its connection is closed. */
@@ -42,7 +42,7 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   /** Node calls this when the connection's earlier responses are sent (RFC 9112 §9.3.2). */
   override assignSocket(socket: Socket): void {
     super.assignSocket(socket)
-    this.host?.turnCame()
+    this.host?.earlierResponsesSent()
   }
 
   /** Node calls this when the response is sent. */

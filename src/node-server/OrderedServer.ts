@@ -84,6 +84,8 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
   }
 
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
+    // `request`, `checkContinue` and `checkExpectation`: all of them become `request`, once the earlier responses are
+    // sent.
     const [request, response] = values
     if (request instanceof BufferedRequest && response instanceof OrderedResponse) {
       this.#receive(event, request, response)

@@ -36,6 +36,7 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 export const applyForwardedFor = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
+/** Returns the network of a peer, or `undefined` for a trusted proxy and for a text that is no address. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

@@ -154,7 +154,7 @@ export const make = Effect.fnUntraced(function*(
     /** Returns the state of a key. Loads it if it is not in memory. */
     load: (key: string) => loadWhileAbsent(key, maxLoads),
     addLoaded,
-    /** Returns the failure of a change of this key if too many states are unsaved. Otherwise returns `undefined`. */
+    /** Returns a failure if the state of this key must not change, because too many states are unsaved. */
     whyUnchangeable: (key: string): Unavailable | undefined =>
       unsaved.size >= maxUnsaved && !unsaved.has(key) ? cannotSave : undefined,
     change(key: string, state: Policy.State): void {

@@ -7,6 +7,7 @@ export type LimitScope = "key" | "address"
 /** The reason for a rejection: a window or a ban. */
 export type RejectingWindow = "minute" | "day" | "ban"
 
+/** Returns the window with the fewest remaining requests. On a tie, returns the one that resets later. */
 export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
   const isTie = minute.remaining === day.remaining
   return (isTie ? minute.resetAt > day.resetAt : minute.remaining < day.remaining) ? minute : day

@@ -126,6 +126,7 @@ export const clamp = (state: State, now: number): State => {
   return isSame ? state : { minute, day, rejections, ban }
 }
 
+/** Returns the time from which on the state no longer influences decisions. */
 export const endOf = ({ ban, day, minute, rejections }: State): number => {
   const backoffEnd = ban === undefined ? 0 : ban.until + bans.backoffResetSeconds * 1000
   return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)

@@ -18,7 +18,11 @@ export interface Unavailable {
   readonly message: string
 }
 
-/** Counts requests, and decides whether they are within the limits. Calls for addresses never fail. */
+/**
+ * Counts requests, and decides whether they are within the limits. Calls for addresses never fail. `SavedStates.ts`
+ * implements it, and `RedisRateLimiter.ts` for processes that share a Redis. `layerMemory` is for tests, and for failed
+ * authentications of operators.
+ */
 export class RateLimiter extends Context.Service<RateLimiter, {
   /**
    * Decides on one request, and counts it. Fails if the state of a key cannot be loaded, or if too many states cannot

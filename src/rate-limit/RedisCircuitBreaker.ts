@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: B
       const isVague = cause instanceof Error && /offline|closed|in time/i.test(cause.message)
       return logDown(server, isVague ? lastClientError ?? cause : cause)
     })
-  const setUp = (server: string) =>
+  const markUp = (server: string) =>
     Effect.suspend(() => {
       down.delete(server)
       if (down.size > 0) return Effect.void
@@ -106,9 +106,9 @@ export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: B
         Effect.filterOrFail(() => ticks < lateAtTick),
         Effect.ensuring(Effect.sync(() => probes--))
       )
-    }).pipe(Effect.retry(Schedule.spaced(probeInterval)), Effect.andThen(setUp(server)))
+    }).pipe(Effect.retry(Schedule.spaced(probeInterval)), Effect.andThen(markUp(server)))
 
-  const setDown = (server: string, caller: Caller, cause: unknown): void => {
+  const markDown = (server: string, caller: Caller, cause: unknown): void => {
     if (isClosed || down.has(server)) return
     down.add(server)
     // Fail the commands in flight too: a late reply would overwrite counts that this process has made in memory.
@@ -124,7 +124,7 @@ export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: B
   const fail = (command: InFlight, cause: unknown): void => {
     if (!settle(command)) return
     attempt(command.onFailure)
-    if (!isCommandError(cause)) setDown(command.server, command.caller, cause)
+    if (!isCommandError(cause)) markDown(command.server, command.caller, cause)
   }
   const tick = Effect.sync(() => {
     ticks++

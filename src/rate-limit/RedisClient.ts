@@ -48,7 +48,7 @@ export class RedisClient extends Context.Service<RedisClient, {
   readonly connect: Effect.Effect<void, Cause.UnknownError>
   run(caller: Caller, command: Command): Promise<Reply>
   serverOf(caller: Caller): string
-}>()("petstore/RedisClient") {
+}>()("rate-limit/RedisClient") {
   static readonly layer = ({ prefix, timeout, url }: RedisOptions) =>
     Layer.effect(
       RedisClient,
@@ -117,8 +117,8 @@ const open = (url: Servers, timeoutMs: number) => {
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
     // Refresh the topology here, because the library's own refresh misses a master that was down at startup.
-    // `rediscover` is undocumented. If it throws, the `async` function turns the error into a rejection, which does not
-    // end the process.
+    // `client._slots.rediscover` is undocumented, so it may fail in another version. `async` makes an exception a
+    // rejection, and `.catch` ignores it: an exception in this listener would end the process.
     const rediscover = async ({ host, port }: { readonly host: string; readonly port: number }) =>
       client._slots.rediscover(undefined, new Set([`${host}:${port}`]))
     client.on("node-reconnecting", (node) => void rediscover(node).catch(() => {}))

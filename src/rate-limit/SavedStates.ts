@@ -1,6 +1,7 @@
 /**
- * A rate limiter that decides in memory, and saves the states of keys to the table `key_limits`, which has a row for
- * each key and each process that used the key.
+ * A rate limiter that decides in memory (`Policy.decide`), and saves the states of keys to the table `key_limits`. The
+ * table has a row for each key and each process that used the key. A state comes into memory with the lookup of its key
+ * (`StateLookups.ts`), or else with the first charge (`KeyStates.load`).
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -90,7 +91,8 @@ const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
         // A key in use keeps the state in memory, so do not decode another copy of it.
         if (keyStates.find(caller) !== undefined) continue
         const decoded = state === null ? Result.succeed(undefined) : decodeState(state)
-        // Ignore an invalid state: it fails the charge that loads it.
+        // Skip an invalid state here. The next charge of the key finds none in memory, loads the row itself, and fails
+        // with the error.
         if (Result.isSuccess(decoded)) keyStates.addLoaded(caller, decoded.success, startedAt)
       }
     }

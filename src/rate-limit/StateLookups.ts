@@ -1,7 +1,7 @@
 import { Context, Layer } from "effect"
 import type { Statement } from "effect/sql"
 
-/** Lets a statement that looks up keys bring their states, so that a charge need not load them. */
+/** Lets the statement that looks up API keys also read their rate-limit states, so that a charge need not load them. */
 export interface StateLookup {
   /** The stored state of the key whose id is `keyId` as a text, or null. */
   readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
@@ -14,7 +14,7 @@ export interface StateLookup {
 
 /**
  * The limiter sets `current`, and the store of keys uses it. Neither depends on the other, so that both close at the
- * same time: each then writes what is pending. `current` is undefined if the database has no states.
+ * same time: each then writes what is pending. `current` stays undefined if the limiter counts in Redis.
  */
 export class StateLookups extends Context.Service<StateLookups, { current: StateLookup | undefined }>()(
   "rate-limit/StateLookups"

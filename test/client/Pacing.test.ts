@@ -39,14 +39,14 @@ const callInTurns = Effect.gen(function*() {
 })
 
 describe("Calls that wait for a limit", () => {
-  it.effect("get their turns in order of arrival, by TestClock", () =>
+  it.effect("are sent in order of arrival, by TestClock", () =>
     Effect.gen(function*() {
       const calling = yield* Effect.forkChild(callInTurns)
       yield* TestClock.adjust("10 seconds")
       assert.strictEqual(yield* Fiber.join(calling), "1,2,3,1,2,3")
     }))
 
-  it.live("get their turns in order of arrival, by the real clock", () =>
+  it.live("are sent in order of arrival, by the real clock", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* callInTurns, "1,2,3,1,2,3")
     }).pipe(Effect.timeout("10 seconds")))

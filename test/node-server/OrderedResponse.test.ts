@@ -11,7 +11,7 @@ it("A response is sent once, with the body of its first `end`, and counts twice 
     const written: Array<number> = []
     response.host = {
       sends: new TurnSends(),
-      turnCame: () => {},
+      earlierResponsesSent: () => {},
       responseWritten: (_, bytes) => written.push(bytes),
       responseSent: () => {},
       crash: assert.fail
