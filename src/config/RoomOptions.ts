@@ -1,8 +1,8 @@
 /**
- * Turns settings into the options of `database/` and `rate-limit/`. These folders do not import settings, the errors of
- * HTTP or the name of the service, so that another service can use them.
+ * Turns settings into the options of `api-keys/`, `database/` and `rate-limit/`. These folders import neither settings
+ * nor the name of the service, so that another service can use them.
  */
-import { Config, Option } from "effect"
+import { Config, Duration, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import { databaseErrors } from "../api/DatabaseErrors.ts"
 import { gauge, histogramOfSeconds } from "../observability/MetricConstructors.ts"
@@ -47,3 +47,9 @@ export const savedStatesOptions = {
     "Duration of writes of request counts to the database."
   )
 }
+
+/** The options of `api-keys/SqlApiKeys.ts`. */
+export const apiKeyOptions = Config.all({
+  auditRetention: Config.map(Settings.auditRetentionDays.config, Duration.days),
+  usageRetention: Config.map(Settings.usageRetentionDays.config, Duration.days)
+})

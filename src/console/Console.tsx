@@ -70,7 +70,7 @@ const Console = () => {
       </header>
       <p class="inner toast" role="status">{message}</p>
       <main class="inner" ref={main} tabIndex={-1}>
-        {(route.view === "keys" || route.view === "top") && <KeyList route={route} />}
+        {route.view === "keys" && <KeyList query={route.query} />}
         {route.view === "key" && <KeyPage key={route.id} id={route.id} />}
         {route.view === "audit" && <AuditLog query={route.query} />}
       </main>

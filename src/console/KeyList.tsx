@@ -7,12 +7,11 @@ import type { IssuedKey, KeysPage, KeysQuery, ListedKey } from "../api/KeySchema
 import { KeyState, keyStateOf } from "../api/KeySchemas.ts"
 import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/Secrets.ts"
-import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
 import { Alert, Choice, countOf, KeyLink, LastUse, ListPage, pageSize, StateBadge, When } from "./Parts.tsx"
-import { formatInstant, formatLimits, formatNumber, handleSubmit, textsOf } from "./Parts.tsx"
-import { hrefOf, type Route } from "./Route.ts"
+import { formatInstant, formatLimits, handleSubmit, textsOf } from "./Parts.tsx"
+import { hrefOf } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
 /**
@@ -76,44 +75,15 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
   )
 }
 
-const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly query: TopUsageQuery }) => {
-  const { client } = useSession()
-  const page = useQuery(client.topUsage({ by, window, limit: pageSize }), `${by} ${window}`, 3_000)
-  const keys = page.value ?? []
-  return (
-    <ListPage
-      name="top"
-      columns={["Key", "Plan", "Allowed", "Rejected", "Banned"]}
-      page={page}
-      status={`The keys with the most ${by} requests in the current ${window} of UTC`}
-      rows={keys.map((key) => ({
-        id: key.keyId,
-        cells: [
-          <KeyLink id={key.keyId} name={key.name} />,
-          key.plan,
-          ...usageKinds.map((kind) => formatNumber(key[kind]))
-        ]
-      }))}
-    />
-  )
-}
-
 const formatDate = (at: DateTime.Utc): string => formatInstant(at).slice(0, "2030-12-31".length)
 
 const inThirtyDays = (): string => formatDate(DateTime.add(DateTime.nowUnsafe(), { days: 30 }))
 
-const orders = [
-  "oldest first",
-  ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, current ${window}`))
-]
-
-export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
+export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
   const { mayChange } = useSession()
-  const { expiresBefore, order, plan, search: searched = "", state }: KeysQuery = route.view === "keys"
-    ? route.query
-    : {}
+  const { expiresBefore, order, plan, search: searched = "", state } = query
   const expiry = expiresBefore && formatDate(expiresBefore)
-  const href = hrefOf(route)
+  const href = hrefOf({ view: "keys", query })
   const [search, setSearch] = useState(searched)
   /** The URL that last set the search field. Set during rendering, because an effect could overwrite newer input. */
   const [shown, setShown] = useState(href)
@@ -130,19 +100,14 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     setRevision((count) => count + 1)
   }
   const applyFilter = handleSubmit((form) => {
-    const { order: chosen = "", ...filter } = textsOf(form)
-    const [, by, window = ""] = /^most (\w+), current (\w+)$/.exec(chosen) ?? []
+    const filter = textsOf(form)
     const secret = findSecret(filter.search ?? "")
-    if (secret !== undefined) {
+    if (secret === undefined) location.hash = `#/keys?${new URLSearchParams(filter)}`
+    else {
       hashing.run(hashOf(secret), (secretHash) => {
         setSearch("")
         location.hash = hrefOf({ view: "keys", query: { secretHash } })
       })
-    } else if (by !== undefined && (route.view === "keys" || filter.search === undefined)) {
-      location.hash = `#/top?${new URLSearchParams({ window, by })}`
-    } else {
-      const query = { ...filter, ...chosen === "oldest first" && { order: "oldest" } }
-      location.hash = `#/keys?${new URLSearchParams(query)}`
     }
   })
   return (
@@ -163,31 +128,26 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
           autocomplete="off"
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
-        {route.view === "keys" && (
-          <>
-            <Choice name="state" value={state} none="any state" values={KeyState.literals} />
-            <Choice
-              name="expiresBefore"
-              value={expiry}
-              none="any expiry"
-              values={[expiry ?? inThirtyDays()]}
-              label={(date) => date === inThirtyDays() ? "expires within 30 days" : `expires by ${date}`}
-            />
-            <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
-          </>
-        )}
+        <Choice name="state" value={state} none="any state" values={KeyState.literals} />
+        <Choice
+          name="expiresBefore"
+          value={expiry}
+          none="any expiry"
+          values={[expiry ?? inThirtyDays()]}
+          label={(date) => date === inThirtyDays() ? "expires within 30 days" : `expires by ${date}`}
+        />
+        <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
         <Choice
           name="order"
+          value={order}
           none="newest first"
-          value={route.view === "top"
-            ? `most ${route.query.by ?? "allowed"}, current ${route.query.window ?? "hour"}`
-            : order && `${order} first`}
-          values={orders}
+          values={["oldest"]}
+          label={(chosen) => `${chosen} first`}
         />
         <button type="submit">Search</button>
       </form>
       {hashing.failure !== undefined && findSecret(search) !== undefined && <Alert>{hashing.failure}</Alert>}
-      {route.view === "keys" ? <KeyTable query={route.query} revision={revision} /> : <TopTable query={route.query} />}
+      <KeyTable query={query} revision={revision} />
       {dialog === "issue" && <IssueDialog onClose={onClose} onIssued={onIssued} />}
       {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={onClose} />}
     </>

@@ -108,14 +108,14 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
   readonly rows: ReadonlyArray<{ readonly id: number | string; readonly cells: ReadonlyArray<ComponentChildren> }>
   readonly status: string
   /** The URL of this page: the link "Previous page" of the next page leads to it. */
-  readonly here?: string | undefined
+  readonly here: string
   readonly first?: string | undefined
   readonly next?: string | undefined
 }) => {
-  const previous = here === undefined ? undefined : pagesBefore.get(here)
+  const previous = pagesBefore.get(here)
   const remember = (): void => {
     // While a page loads, `rows` and `next` are still those of the page that was shown before.
-    if (page.isLoading || here === undefined || next === undefined) return
+    if (page.isLoading || next === undefined) return
     pagesBefore.set(next, { href: here, rows: (pagesBefore.get(here)?.rows ?? 0) + rows.length })
   }
   return (

@@ -3,9 +3,8 @@ import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/KeySchemas.ts"
-import { TopUsageQuery } from "../api/Usage.ts"
 
-const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
+const queries = { keys: KeysQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
 export type Route =
@@ -27,7 +26,7 @@ const parseRoute = (fragment: string): Route => {
     view,
     query: Option.getOrElse(Schema.decodeOption(queries[view])(parameters), () => ({}))
   })
-  return path === "audit" ? parse("audit") : path === "top" ? parse("top") : parse("keys")
+  return path === "audit" ? parse("audit") : parse("keys")
 }
 
 const preventDefault = (event: Event): void => event.preventDefault()

@@ -121,6 +121,13 @@ export class DurableFiles extends NodeFS {
         throw new FS.ErrnoError(cause?.errno ?? ioError)
       }
     }
+    /** Adds or removes an entry of `parent`, which the next fsync makes durable. */
+    const changing = <A>(operation: string, parent: FileNode, run: () => A): A =>
+      guard(operation, parent, () => {
+        const result = run()
+        changed.add(realPath(parent))
+        return result
+      })
     const { mknod, rename, rmdir, setattr, unlink } = nodes
     const { setattr: setStreamAttributes, write } = streams
 
@@ -143,26 +150,16 @@ export class DurableFiles extends NodeFS {
     streams.setattr = (stream, attributes) =>
       guard("truncate", stream.node, () => setStreamAttributes(stream, attributes))
     nodes.setattr = (node, attributes) => guard("truncate", node, () => setattr(node, attributes))
-    nodes.mknod = (parent, name, mode, dev) =>
-      guard("create", parent, () => {
-        const node = mknod(parent, name, mode, dev)
-        changed.add(realPath(parent))
-        return node
-      })
     nodes.rename = (node, directory, name) =>
       guard("rename", node, () => {
         changed.add(dirname(realPath(node))).add(realPath(directory))
         rename(node, directory, name)
       })
-    nodes.unlink = (parent, name) =>
-      guard("unlink", parent, () => {
-        unlink(parent, name)
-        changed.add(realPath(parent))
-      })
+    nodes.mknod = (parent, name, mode, dev) => changing("create", parent, () => mknod(parent, name, mode, dev))
+    nodes.unlink = (parent, name) => changing("unlink", parent, () => unlink(parent, name))
     nodes.rmdir = (parent, name) =>
-      guard("rmdir", parent, () => {
+      changing("rmdir", parent, () => {
         rmdir(parent, name)
-        changed.add(realPath(parent))
         changed.delete(join(realPath(parent), name))
       })
   }

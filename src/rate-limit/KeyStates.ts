@@ -18,7 +18,7 @@ import { Clock, Duration, Effect, Latch } from "effect"
 import * as Batcher from "../database/Batcher.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
-import { type Caller, isKey, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
+import type { Unavailable } from "./RateLimiter.ts"
 
 /**
  * Shorter than `minGeneration`, so that the result of a load can always enter memory (law 2), unless the process was
@@ -163,54 +163,3 @@ export const make = Effect.fnUntraced(function*(
     }
   }
 })
-
-/** The states of keys, as `make` returns them, and also those of addresses. */
-interface CallerStates {
-  /** Returns `undefined` if the caller's state must be loaded. */
-  find(caller: Caller): Policy.State | undefined
-  load(caller: Caller): Effect.Effect<unknown, Unavailable>
-  set(caller: Caller, state: Policy.State, before: Policy.State): void
-  /** Returns a failure if the state of this caller must not change now. */
-  readonly checkChange?: (caller: Caller) => Unavailable | undefined
-}
-
-/**
- * Makes a limiter whose states may have to be loaded first. Its methods avoid `Effect.gen`, because each request calls
- * `charge`.
- */
-export const makeLimiter = (
-  { checkChange = () => undefined, find, load, set }: CallerStates,
-  clock: Clock.Clock
-): RateLimiter["Service"] => {
-  const now = () => clock.currentTimeMillisUnsafe()
-  /**
-   * Applies `use` to the caller's state, which it loads if necessary. No other fiber runs between `find` and `use`, so
-   * the state is the current one.
-   */
-  const withState = <A>(
-    caller: Caller,
-    use: (state: Policy.State) => Effect.Effect<A, Unavailable>
-  ): Effect.Effect<A, Unavailable> =>
-    Effect.suspend(() => {
-      const state = find(caller)
-      return state === undefined ? Effect.andThen(load(caller), withState(caller, use)) : use(state)
-    })
-  const change = <A>(caller: Caller, decide: (state: Policy.State) => readonly [result: A, next: Policy.State]) =>
-    withState(caller, (state) => {
-      const failure = checkChange(caller)
-      if (failure !== undefined) return Effect.fail(failure)
-      const [result, next] = decide(state)
-      set(caller, next, state)
-      return Effect.succeed(result)
-    })
-  return {
-    charge: (caller, limits) =>
-      change(caller, (state) => {
-        const { decision, next } = Policy.decide(state, limits, now(), isKey(caller))
-        return [decision, next]
-      }),
-    peek: (caller, limits) => withState(caller, (state) => Effect.succeed(Policy.peek(state, limits, now()))),
-    unban: (caller) => change(caller, (state) => [undefined, Policy.unban(state, now())]),
-    counting: Effect.succeed("own")
-  }
-}

@@ -42,21 +42,37 @@ export class RateLimiter extends Context.Service<RateLimiter, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const { get, set } = yield* makeStates({ maxKeys: Infinity, none: Policy.noCounts })
-      const now = () => clock.currentTimeMillisUnsafe()
-      return RateLimiter.of({
-        charge: (caller, limits) =>
-          Effect.sync(() => {
-            const { decision, next } = Policy.decide(get(caller), limits, now(), isKey(caller))
-            set(caller, next)
-            return decision
-          }),
-        peek: (caller, limits) => Effect.sync(() => Policy.peek(get(caller), limits, now())),
-        unban: (caller) => Effect.sync(() => set(caller, Policy.unban(get(caller), now()))),
-        counting: Effect.succeed("own")
-      })
+      return makeLimiter((caller, { verb }, decide) =>
+        Effect.sync(() => {
+          const [result, next] = decide(get(caller), clock.currentTimeMillisUnsafe())
+          if (verb !== "peek") set(caller, next)
+          return result
+        }), Effect.succeed("own"))
     })
   )
 }
+
+/** A call of a limiter. A peek leaves the state of its caller as it is. */
+export type Call = { readonly verb: "charge" | "peek"; readonly limits: Policy.Limits } | { readonly verb: "unban" }
+
+/** Returns the result of a call, and the state after it. `now` is in epoch milliseconds. */
+export type Decide<A> = (state: Policy.State, now: number) => readonly [result: A, next: Policy.State]
+
+/** Makes a limiter. `run` applies the decision of a call to the state of its caller, wherever that state is. */
+export const makeLimiter = (
+  run: <A>(caller: Caller, call: Call, decide: Decide<A>) => Effect.Effect<A, Unavailable>,
+  counting: Effect.Effect<Counting>
+): RateLimiter["Service"] => ({
+  charge: (caller, limits) =>
+    run(caller, { verb: "charge", limits }, (state, now) => {
+      const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
+      return [decision, next]
+    }),
+  peek: (caller, limits) =>
+    run(caller, { verb: "peek", limits }, (state, now) => [Policy.peek(state, limits, now), state]),
+  unban: (caller) => run(caller, { verb: "unban" }, (state, now) => [undefined, Policy.unban(state, now)]),
+  counting
+})
 
 const maxAddresses = 100_000
 

@@ -12,8 +12,8 @@
  *   a defect. Other batches still get their decisions. If resuming a call throws, other calls still get theirs.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
-import * as Policy from "./Policy.ts"
-import { type Caller, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
+import type * as Policy from "./Policy.ts"
+import { type Call, type Caller, type Decide, makeLimiter, makeStates, RateLimiter } from "./RateLimiter.ts"
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient, type RedisOptions } from "./RedisClient.ts"
 import type { Command } from "./RedisScript.ts"
@@ -27,19 +27,21 @@ const maxKeys = 100_000
 /** Each batch is one run of the Lua script. Redis serves no other client during a run, so runs must be short. */
 const maxCallsPerBatch = 128
 
-interface Call<A> {
-  /** Returns the result of the call, and the state after it. */
-  readonly decide: (state: Policy.State, now: number) => readonly [result: A, next: Policy.State]
-  readonly resume: (exit: Exit.Exit<A>) => void
+/** A call that waits for its decision. */
+interface Pending {
+  /** Returns the state after the call, and a function that ends the call with its result. */
+  readonly decide: (state: Policy.State, now: number) => readonly [next: Policy.State, end: () => void]
+  readonly fail: (exit: Exit.Exit<never>) => void
 }
 
 /**
- * The charges and peeks of one key or address in an event-loop turn. `Batcher` is not used, because a batch must keep
- * the order of its charges and must not be interrupted: Redis may already have counted the requests.
+ * The charges and peeks of one key or address in an event-loop turn. If one key sends all requests, a run of the script
+ * for each of them would cost 25 % more CPU (docs/decisions.md). `Batcher` is not used, because a batch must keep the
+ * order of its charges and must not be interrupted: Redis may already have counted the requests.
  */
 interface Batch {
   readonly limits: Policy.Limits
-  readonly calls: Array<Call<Policy.Decision>>
+  readonly calls: Array<Pending>
   charges: number
 }
 
@@ -59,18 +61,18 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
 
   let lastNumber = 0
   /** Sends a command, and decides its calls one after the other on the state from its reply, or on that in memory. */
-  const send = <A>(caller: Caller, command: Command, calls: ReadonlyArray<Call<A>>): void => {
+  const send = (caller: Caller, command: Command, calls: ReadonlyArray<Pending>): void => {
     const number = ++lastNumber
     const decideAll = (before: Policy.State, numberBefore: number, now: number): void => {
       let state = before
-      const decided = calls.map(({ decide, resume }) => {
-        const [result, next] = decide(state, now)
+      const ends = calls.map(({ decide }) => {
+        const [next, end] = decide(state, now)
         state = next
-        return () => resume(Exit.succeed(result))
+        return end
       })
       // Memory may have a state from the reply to a newer command. Then keep that state.
       if (numberBefore >= callers.get(caller).number) callers.set(caller, { ...state, number: numberBefore })
-      for (const end of decided) requests.attempt(end)
+      for (const end of ends) requests.attempt(end)
     }
     const decideLocally = (): void => {
       const state = callers.get(caller)
@@ -84,7 +86,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
         if (command.verb === "charge") localDecisions.updateUnsafe(command.requests, context)
         if (requests.attempt(decideLocally)) return
         const failure = Exit.die(new Error("The rate limit could not be decided"))
-        for (const { resume } of calls) requests.attempt(() => resume(failure))
+        for (const { fail } of calls) requests.attempt(() => fail(failure))
       }
     )
   }
@@ -97,7 +99,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
       send(caller, charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits }, calls)
     }
   }
-  const add = (caller: Caller, limits: Policy.Limits, charges: 0 | 1, call: Call<Policy.Decision>): void => {
+  const add = (caller: Caller, limits: Policy.Limits, charges: 0 | 1, call: Pending): void => {
     const open = batches.get(caller)
     if (open !== undefined) {
       const { perDay, perMinute } = open.limits
@@ -112,31 +114,27 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
     batches.set(caller, { limits, calls: [call], charges })
   }
 
-  return RateLimiter.of({
-    charge: (caller, limits) => {
-      const decide: Call<Policy.Decision>["decide"] = (state, now) => {
-        const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
-        return [decision, next]
+  const run = <A>(caller: Caller, call: Call, decide: Decide<A>): Effect.Effect<A> => {
+    // If the client disconnects, its charge stays in the batch, so that Redis still counts the request.
+    const decided = Effect.callback<A>((resume) => {
+      const pending: Pending = {
+        decide: (state, now) => {
+          const [result, next] = decide(state, now)
+          return [next, () => resume(Exit.succeed(result))]
+        },
+        fail: resume
       }
-      // If the client disconnects, its charge stays in the batch, so that Redis still counts the request.
-      const decision = Effect.callback<Policy.Decision>((resume) => add(caller, limits, 1, { decide, resume }))
-      return Effect.withFiber((fiber) =>
-        Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
-          ? decision
-          : Effect.withSpan(decision, "RateLimiter.charge")
-      )
-    },
-    peek: (caller, limits) =>
-      Effect.callback((resume) =>
-        add(caller, limits, 0, { decide: (state, now) => [Policy.peek(state, limits, now), state], resume })
-      ),
-    unban: (caller) =>
-      Effect.callback((resume) => {
-        flush()
-        send(caller, { verb: "unban" }, [{ decide: (state, now) => [undefined, Policy.unban(state, now)], resume }])
-      }),
-    counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
-  })
+      if (call.verb !== "unban") return add(caller, call.limits, call.verb === "charge" ? 1 : 0, pending)
+      flush()
+      send(caller, call, [pending])
+    })
+    return Effect.withFiber((fiber) =>
+      call.verb !== "charge" || Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
+        ? decided
+        : Effect.withSpan(decided, "RateLimiter.charge")
+    )
+  }
+  return makeLimiter(run, Effect.sync(() => requests.isUp() ? "shared" : "fallback"))
 })
 
 export const layerWithoutClient = (options: RedisCircuitBreaker.BreakerOptions) =>

@@ -12,6 +12,7 @@ import * as Rows from "../database/Rows.ts"
 import * as KeyStates from "./KeyStates.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, isKey, makeStates, RateLimiter, type Unavailable } from "./RateLimiter.ts"
+import * as StateLimiter from "./StateLimiter.ts"
 import { type StateLookup, StateLookups } from "./StateLookups.ts"
 
 const StateText = Schema.fromJsonString(Policy.State)
@@ -72,7 +73,7 @@ const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
   const addresses = yield* makeStates({ maxKeys: 0, none: Policy.noCounts })
-  const limiter = KeyStates.makeLimiter({
+  const limiter = StateLimiter.make({
     find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
     load: keyStates.load,
     checkChange: (caller) => isKey(caller) ? keyStates.whyUnchangeable(caller) : undefined,

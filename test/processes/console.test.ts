@@ -183,7 +183,7 @@ describeConsole((test) => {
     assert.deepStrictEqual(await buttons(), ["Refresh", "Search", "Sign out"])
   })
 
-  test("disables and enables a key, and sorts keys by number of requests", async (service) => {
+  test("disables and enables a key", async (service) => {
     const limits = { perMinute: 100, perDay: 100 }
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "busy", plan: "enterprise", limits })
     assert.include(await callApi(service, key, 150), 429)
@@ -191,16 +191,7 @@ describeConsole((test) => {
     for (const [action, state, status] of [["Disable", "disabled", 401], ["Enable", "active", 429]] as const) {
       await does({ press: action, confirm: `${action} key`, heading: `busy ${state}`, requests: [key, status] })
     }
-    const firstRow = /busy.*enterprise10\d5\d/
-    await does(
-      {
-        follow: "Keys",
-        select: { order: "most rejected, current hour" },
-        firstRow,
-        sees: "requests in the current hour"
-      },
-      { select: { order: "most allowed, current day" }, firstRow, sees: "requests in the current day" }
-    )
+    await does({ follow: "Keys", seesLink: "busy" })
     await assertAccessible(page)
   })
 

@@ -10,6 +10,7 @@ import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, type Unavailable } from "../../src/rate-limit/RateLimiter.ts"
+import * as StateLimiter from "../../src/rate-limit/StateLimiter.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
 interface Row {
@@ -69,7 +70,7 @@ const simulate = async (seed: number) => {
           for (const [caller, state] of changed) upsert(caller, { process, number, savedAt: world.now, state })
         })
     }, { maxStates: 4 }).pipe(Effect.provide(BackgroundFailures.layerIgnored))
-    const limiter = KeyStates.makeLimiter({
+    const limiter = StateLimiter.make({
       find: states.find,
       load: states.load,
       checkChange: states.whyUnchangeable,
