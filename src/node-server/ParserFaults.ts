@@ -68,3 +68,12 @@ export const faultOf = (error: unknown): ParserFault => {
   }
   return malformed(reason)
 }
+
+/** Finds `Origin` in the raw bytes, for the CORS headers: Node does not pass on the headers of a rejected request. */
+export const originOf = (error: object): { readonly origin?: string } => {
+  const bytes = Predicate.hasProperty(error, "rawPacket") && error.rawPacket instanceof Uint8Array
+    ? latin1.decode(error.rawPacket)
+    : ""
+  const [, origin] = /^origin: *([!-~]{1,1000})\r?$/im.exec(bytes) ?? []
+  return origin === undefined ? {} : { origin }
+}

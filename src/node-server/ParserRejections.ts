@@ -5,7 +5,7 @@ import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { BufferedRequest } from "./BufferedRequest.ts"
 import type { OrderedServer } from "./OrderedServer.ts"
-import { faultOf, type ParserFault } from "./ParserFaults.ts"
+import { faultOf, originOf, type ParserFault } from "./ParserFaults.ts"
 
 interface Head {
   readonly method: string
@@ -20,27 +20,39 @@ export type Reject = (fault: ParserFault, head: Head) => Effect.Effect<HttpServe
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {
   const run = yield* FiberSet.makeRuntime()
 
-  const respond = Effect.fnUntraced(function*(fault: ParserFault, request: BufferedRequest) {
-    const { headers, socket, url = "" } = request
-    if (!socket.writable) return
-    const method = request.method ?? "none"
-    const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
-    const { body, headers: sent, status } = yield* reject(fault, head)
-    if (!socket.writable) return
-    const response = new ServerResponse(request)
-    response.assignSocket(socket)
-    response.on("finish", () => server.connectionOf(socket)?.end())
-    response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
-  })
-  const end = (socket: Socket, error: Error, fault: ParserFault, request: BufferedRequest) => {
+  const respond = Effect.fnUntraced(
+    function*(fault: ParserFault, request: BufferedRequest, headers = request.headers) {
+      const { socket, url = "" } = request
+      if (!socket.writable) return
+      const method = request.method ?? "none"
+      const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
+      const { body, headers: sent, status } = yield* reject(fault, head)
+      if (!socket.writable) return
+      const response = new ServerResponse(request)
+      response.assignSocket(socket)
+      response.on("finish", () => server.connectionOf(socket)?.end())
+      response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
+    }
+  )
+  const end = (
+    socket: Socket,
+    error: Error,
+    fault: ParserFault,
+    request: BufferedRequest,
+    headers = request.headers
+  ) => {
     const destroy = (cause: Cause.Cause<never>) =>
       Effect.andThen(Effect.logError("The rejection of a request failed", cause), Effect.sync(() => socket.destroy()))
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
-    else server.connectionOf(socket)?.fail(error, () => void run(Effect.onError(respond(fault, request), destroy)))
+    else {
+      server.connectionOf(socket)?.fail(
+        error,
+        () => void run(Effect.onError(respond(fault, request, headers), destroy))
+      )
+    }
   }
   server.on("clientError", (error, socket) => {
-    // Node does not pass on the head of a rejected request, so its response has no CORS headers.
-    if (socket instanceof Socket) end(socket, error, faultOf(error), new BufferedRequest(socket))
+    if (socket instanceof Socket) end(socket, error, faultOf(error), new BufferedRequest(socket), originOf(error))
   })
   server.on("connect", (request) => {
     end(request.socket, new Error("CONNECT is not allowed"), { _tag: "MethodNotAllowed", method: "CONNECT" }, request)
