@@ -91,13 +91,15 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
       const generated = fields.filter(({ name }) => name !== "cursor")
       const requiredKeys = generated.filter(({ required }) => required).map(({ name }): string => name)
       const arbitraries: Json = Object.fromEntries(generated.map(({ name, schema }) => [name, valid(schema)]))
-      const values = fc.record<Json>(arbitraries, { requiredKeys })
+      const hasEnough = (all: Json): boolean =>
+        properties.filter(({ name }) => all[name] !== undefined).length >= (bodySchema?.minProperties ?? 0)
+      const values = fc.record<Json>(arbitraries, { requiredKeys }).filter(hasEnough)
       const broken: Array<fc.Arbitrary<Request>> = fields.flatMap((field) =>
         Object.entries(invalid(field)).map(([wrong, value]) =>
           values.map((all) => assemble({ ...all, [field.name]: value }, `${field.name}: ${wrong}`))
         )
       )
-      for (const body of bodySchema ? [null, [], "x", 1] : []) {
+      for (const body of bodySchema ? [null, [], "x", 1, ...bodySchema.minProperties > 0 ? [{}] : []] : []) {
         broken.push(values.map((all) => assemble(all, `body: ${JSON.stringify(body)}`, body)))
       }
       return { operationId, responses, valid: values.map((all) => assemble(all)), broken }

@@ -1,15 +1,20 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import axe from "axe-core"
-import { Effect } from "effect"
+import { Context, Effect } from "effect"
+import { type HttpApiEndpoint, OpenApi } from "effect/http-api"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
 import type { Browser, BrowserContextOptions, Page } from "playwright-core"
+import { api } from "../../src/resources.ts"
 import { launch } from "../support/Browser.ts"
 import { firstKey, type Running, send, start } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
-const operations = ["List pets", "Create a pet", "Get a pet"]
+/** The page's names of all operations. */
+const operations = Object.values(api.groups)
+  .flatMap((group) => Object.values<HttpApiEndpoint.Top>(group.endpoints))
+  .map(({ annotations }) => Context.getOrUndefined(annotations, OpenApi.Summary) ?? assert.fail())
 
 /** Opens the page, and waits until it shows the document. `show` follows a link of its navigation. */
 const open = async (service: Running, running: Browser, options?: BrowserContextOptions) => {
