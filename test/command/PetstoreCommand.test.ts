@@ -79,6 +79,17 @@ const requests: ReadonlyArray<readonly [line: string, url: RegExp]> = [
   ["top --window day --by banned --limit 3", /^\/admin\/usage\?by=banned&limit=3&window=day$/]
 ]
 
+/** Command lines on a terminal, the answer of the operator if there is a question, and how many requests follow. */
+const confirmations: ReadonlyArray<readonly [line: string, answer: string, requests: number]> = [
+  ["revoke key_a", "n", 0],
+  ["revoke key_a", "y", 1],
+  ["revoke key_a --yes", "n", 1],
+  ["rotate key_a", "n", 0],
+  ["rotate key_a", "y", 1],
+  ["rotate key_a --yes", "n", 1],
+  ["rotate key_a --grace 1h", "n", 1]
+]
+
 const entry = { at: "2026-01-02T03:04:05.678Z", action: "revoke", keyId: "key_a", keyName: null, operator: null }
 const entries = Array.from({ length: 100 }, (_, id) => ({ ...entry, id, address: null, before: null, after: null }))
 
@@ -112,6 +123,20 @@ describe("The petstore command", () => {
       yield* runCommand(env, ["keys", ...line.split(" ")], withChecksum("0".repeat(32)))
       assert.match(urls.join(), expected)
     }))
+  it.effect.each(confirmations)(
+    "asks on a terminal before it ends a secret: `keys %s`, answered with %s, sends %i requests",
+    ([line, answer, sent]) =>
+      Effect.gen(function*() {
+        let requests = 0
+        const address = yield* serve((_request, response) => {
+          requests++
+          response.writeHead(204).end()
+        })
+        const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+        const { stderr } = yield* runCommand(env, ["keys", ...line.split(" ")], "", answer)
+        assert.deepStrictEqual([requests, stderr.includes("Nothing was changed.")], [sent, sent === 0])
+      })
+  )
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
     Effect.gen(function*() {
       const address = yield* serve((_request, response) => {

@@ -1,8 +1,11 @@
 import { assert, describe, it, vi } from "@effect/vitest"
-import { Redacted, Result } from "effect"
+import { Effect, Redacted, Result } from "effect"
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { getCACertificates } from "node:tls"
 import { type DatabaseUrl, parseDatabaseUrl } from "../../src/config/ConnectionUrls.ts"
 import { parseRedisUrl, type RedisUrl } from "../../src/config/RedisUrl.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Returns what is wrong with a URL. */
 const problem = (text: string): string => {
@@ -46,6 +49,18 @@ describe("DATABASE_URL", () => {
       assert.isFalse(sslOf(`${text}${text.includes("?") ? "&" : "?"}sslmode=disable`))
     }
   )
+
+  it.effect("verifies the authority of sslrootcert with each sslmode, and with require alone none", () =>
+    Effect.gen(function*() {
+      const [ca = ""] = getCACertificates("bundled")
+      const file = join(yield* temporaryDirectory, "ca.pem")
+      writeFileSync(file, ca)
+      const sslOf = (parameters: string) => Result.getOrThrow(parseDatabaseUrl(`postgres://h?${parameters}`)).ssl
+      for (const mode of ["require", "verify-ca", "verify-full"]) {
+        assert.deepInclude(sslOf(`sslmode=${mode}&sslrootcert=${file}`), { ca, rejectUnauthorized: true }, mode)
+      }
+      assert.deepInclude(sslOf("sslmode=require"), { rejectUnauthorized: false })
+    }))
 
   it("trusts the authorities of the system with sslrootcert=system", () => {
     const { ssl } = Result.getOrThrow(parseDatabaseUrl("postgres://h?sslmode=verify-full&sslrootcert=system"))

@@ -2,10 +2,19 @@
  * The statements of a process of schema version 2, as its connections sent them. They keep working on the newest
  * schema, so that processes can be replaced one after the other (docs/upgrade.md).
  */
-import { assert } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { databases, describeOnEach } from "../support/Databases.ts"
+import { newestVersion } from "../../src/database/Database.ts"
+import growth from "../../src/database/migrations/0003_growth.ts"
+import {
+  clientOn,
+  databaseAt,
+  databases,
+  describeOnEach,
+  hasServer,
+  temporaryDatabaseUrl
+} from "../support/Databases.ts"
 
 const now = "2026-11-28T18:37:28.000Z"
 const tomorrow = "2026-11-29T18:37:28.000Z"
@@ -174,6 +183,22 @@ const statements: ReadonlyArray<readonly [rows: number, statement: string, ...va
   ].map(([table = "", column = ""]) => [0, deletion(table, column), now, 400 * 86_400, 5_000] as const)
 ]
 
+it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRATE=off", () =>
+  Effect.gen(function*() {
+    const url = yield* temporaryDatabaseUrl
+    const version = newestVersion + 1
+    const migrated = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+      Effect.andThen(
+        sql`CREATE TABLE petstore_migrations (migration_id int, created_at timestamptz DEFAULT now(), name text)`,
+        sql`INSERT INTO petstore_migrations VALUES (${version}, now(), 'later')`
+      ))
+    yield* Effect.provide(migrated, clientOn(url))
+    for (const MIGRATE of ["on", "off"]) {
+      const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(databaseAt(url, { MIGRATE })))))
+      assert.deepInclude(failure, { _tag: "DatabaseIsNewer", version }, MIGRATE)
+    }
+  }))
+
 describeOnEach(databases, "A process of schema version 2", (it) => {
   it.effect("finds every table and column on the newest schema", () =>
     Effect.gen(function*() {
@@ -182,4 +207,19 @@ describeOnEach(databases, "A process of schema version 2", (it) => {
         assert.lengthOf(yield* sql.unsafe(statement, values), rows, statement)
       }
     }))
+
+  it.effect("keeps its index of pets by status in the migration of more than 100,000 pets", () =>
+    Effect.flatMap(SqlClient.SqlClient, (sql) =>
+      sql.withTransaction(Effect.gen(function*() {
+        const keepsIndex = Effect.gen(function*() {
+          yield* sql`CREATE INDEX pets_status_id ON pets (id) WHERE id < 0`
+          yield* sql.unsafe(growth.at(-1) ?? assert.fail())
+          return (yield* sql`SELECT FROM pg_indexes WHERE indexname = 'pets_status_id'`).length > 0
+        })
+        // A temporary table hides that of the schema, whose inserts would take seconds.
+        yield* sql`CREATE TEMP TABLE pets ON COMMIT DROP AS SELECT id FROM generate_series(1, 100000) AS id`
+        assert.isFalse(yield* keepsIndex)
+        yield* sql`INSERT INTO pets VALUES (100001)`
+        assert.isTrue(yield* keepsIndex)
+      }))))
 })

@@ -63,7 +63,11 @@ describe("Rate limits", () => {
       assertError(banned, 429, "api_key_banned", kept)
       assert.include(limitsOf(banned), { remaining: "0", reset: "1091", retryAfter: "20" })
       assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=20, "day";r=940;t=86330`)
-    }).pipe(Effect.provide(service(memory))))
+      // Requests during the ban do not count as further bans.
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_rate_limit_bans_total")
+      const counts = series.map(({ attributes, state }) => [attributes?.["plan"], state])
+      assert.deepInclude(counts, ["free", { count: 1, incremental: true }])
+    }).pipe(Effect.provide(service(memory)), Effect.provideService(Metric.MetricRegistry, new Map())))
 
   it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
     Effect.gen(function*() {

@@ -50,6 +50,13 @@ it.effect("The database is checked for /readyz, which names it in an outage, for
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
 
+it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from which alone it reads the token", () =>
+  Effect.gen(function*() {
+    const { baseUrl, lines } = yield* Management
+    const command = `MANAGEMENT_PORT=${new URL(baseUrl).port} npm run petstore -- keys issue --name NAME`
+    assert.strictEqual(lines.at(-1)?.message, `Issue API keys with the same ADMIN_TOKEN and: ${command}`)
+  }).pipe(fresh({ DATA_DIR: "/srv/petstore/data" })))
+
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
@@ -85,6 +92,8 @@ describe("Admin authentication", () => {
       for (const { status } of responses) assert.strictEqual(status, 200)
     }).pipe(fresh({ MANAGEMENT_TRUSTED_PROXIES: "127.0.0.1", MAX_CONNECTIONS_PER_ADDRESS: "1" })))
 
+  // No other test uses these two, because a token stays hidden for as long as its process runs.
+  const [logged, alsoLogged] = ["logged-0123456789", "also-logged-0123"]
   const [alice, board, later] = ["alice-0123456789", "board-0123456789", "later-0123456789"]
   it.effect("identifies each operator by token name, and a token with the prefix read: can change nothing", () =>
     Effect.gen(function*() {
@@ -110,6 +119,13 @@ describe("Admin authentication", () => {
       const tags = yield* Effect.forEach(["alice", board, "", "x".repeat(17_000)], tagOf)
       assert.deepStrictEqual(tags, ["InvalidAdminToken", "NotFound", "MissingAdminToken", "HeaderFieldsTooLarge"])
     }).pipe(fresh({ ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}`, ENVIRONMENT: "staging" })))
+
+  it.effect("hides every token of ADMIN_TOKENS in the paths of the access log", () =>
+    Effect.gen(function*() {
+      const [{ lines }, { call }] = [yield* Management, yield* Service]
+      for (const secret of [logged, alsoLogged]) yield* call(`/${secret}`)
+      assert.deepStrictEqual(lines.flatMap(({ path = [] }) => path), ["/…", "/…"])
+    }).pipe(fresh({ ADMIN_TOKENS: `alice:${logged}, board:read:${alsoLogged}` })))
 
   it.effect("logs at most one warning for the failures of an address in a minute, without the token", () =>
     Effect.gen(function*() {

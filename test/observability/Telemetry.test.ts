@@ -27,6 +27,9 @@ const silentCollector = Effect.gen(function*() {
 const buildWith = (env: Readonly<Record<string, string>>, layer = Telemetry.layer) =>
   Layer.build(Layer.provide(layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env))))
 
+/** Ends the waits for a silent collector at the end of a test, so that a failed one does not hang. */
+const endWaits = Effect.addFinalizer(() => TestClock.adjust("1 minute"))
+
 describe("OpenTelemetry", { concurrent: true }, () => {
   it.live("adds a request and its statements to the caller's trace, without a secret", () =>
     Effect.gen(function*() {
@@ -120,6 +123,7 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       startSpan(Context.get(context, Tracer.Tracer)).end(1n, Exit.void)
       yield* until(() => requests.open > 0)
       const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+      yield* endWaits
       yield* TestClock.adjust("999 millis")
       assert.isUndefined(closing.pollUnsafe())
       yield* TestClock.adjust("1 millis")
@@ -132,6 +136,7 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       const bounds = { OTEL_EXPORTER_OTLP_TIMEOUT: "500", OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
       const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, ...bounds }
       const tracer = Context.get(yield* buildWith(env), Tracer.Tracer)
+      yield* endWaits
       for (let i = 0; i < 50; i++) startSpan(tracer).end(1n, Exit.void)
       yield* until(() => requests.open === 4)
       yield* TestClock.adjust("499 millis")

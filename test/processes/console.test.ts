@@ -224,6 +224,12 @@ describeConsole((test) => {
     await does({ follow: "First page", firstRow: "page 54" }, { select: { order: "oldest first" }, seesLink: "page 0" })
     await does({ select: { expiresBefore: "expires within 30 days" }, firstRow: "page 7", sees: "1 in total" })
     await does({ firstRow: `${expiresAt.slice(0, 16).replace("T", " ")} UTC` })
+    await page.goto(`${service.management}/#/keys?plan=business&limit=20`)
+    await does({ sees: "1–20 of more, newest first" })
+    await next.click()
+    await does({ sees: "21–40 of more, newest first" })
+    await next.click()
+    await does({ sees: /^41–(\d+) of \1, newest first$/ })
   })
 
   test("says that a list failed instead of that it is empty, and names an unknown key", async (service) => {
