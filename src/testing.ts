@@ -1,5 +1,5 @@
 /** The module `petstore-client/testing`: the service in memory, with its real handlers and middleware. */
-import { ConfigProvider, Context, Effect, Layer, Redacted, Scope, Tracer } from "effect"
+import { ConfigProvider, Context, Effect, Layer, Redacted, References, Scope, Tracer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
@@ -44,18 +44,22 @@ const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
     HttpClient.HttpClient,
     Effect.gen(function*() {
       const handleRequest = yield* makeRoutes
-      // As with a server, a Reference that is set around the layer reaches requests.
-      const ofServer = Context.omit(Scope.Scope, Tracer.ParentSpan)(HeldServices.omit(yield* Effect.context()))
+      // As with a server, a Reference that is set around the layer reaches requests, also if the caller sets another.
+      const ofServer = HeldServices.omit(yield* Effect.context()).pipe(
+        Context.omit(Scope.Scope, Tracer.ParentSpan, References.CurrentLogAnnotations)
+      )
       return HttpClient.make((request) =>
         handleRequest.pipe(
+          Effect.updateContext((ofCaller: Context.Context<Scope.Scope | HttpServerRequest.HttpServerRequest>) =>
+            Context.merge(ofCaller, ofServer)
+          ),
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
           Effect.scoped,
           // As in Effect's server, only route handlers are interruptible, so that `PortHooks.abort` can run after them.
           Effect.uninterruptible,
           withoutInfoLogs,
           Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
-          Effect.orDie,
-          Effect.updateContext((context: Context.Context<never>) => Context.merge(ofServer, context))
+          Effect.orDie
         )
       )
     })

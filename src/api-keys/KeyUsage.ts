@@ -119,18 +119,16 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   /** The open counts, by minute and key. */
   const open = new Map<number, Map<string, Record<UsageKind, number>>>()
   let openCounts = 0
-  const countsOf = (minute: number): ReadonlyArray<MinuteCounts> =>
-    Array.from(open.get(minute) ?? [], ([keyId, counts]) => ({ keyId, minute, ...counts }))
   const hasOpen = yield* Latch.make()
   let sealedCounts = 0
   const sealBefore = (minute: number): void => {
     const counts: Array<MinuteCounts> = []
-    for (const each of open.keys()) {
+    for (const [each, keys] of open) {
       if (each >= minute) continue
-      counts.push(...countsOf(each))
+      for (const [keyId, own] of keys) counts.push({ keyId, minute: each, ...own })
       open.delete(each)
+      openCounts -= keys.size
     }
-    openCounts -= counts.length
     counts.sort((a, b) => a.minute - b.minute || Order.String(partOf(a.keyId), partOf(b.keyId)))
     for (let i = 0; i < counts.length; i += countsPerBatch) {
       const batch = { number: sealedCounts, counts: counts.slice(i, i + countsPerBatch) }
@@ -152,7 +150,14 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
 
   const pending = (): ReadonlyArray<MinuteCounts> => [
     ...sealed.values().flatMap(({ counts }) => counts),
-    ...open.keys().flatMap(countsOf)
+    ...open.entries().flatMap(([minute, keys]) => Array.from(keys, ([keyId, own]) => ({ keyId, minute, ...own })))
+  ]
+  const pendingOf = (keyId: string): ReadonlyArray<MinuteCounts> => [
+    ...sealed.values().flatMap(({ counts }) => counts.filter((each) => each.keyId === keyId)),
+    ...open.entries().flatMap(([minute, keys]) => {
+      const own = keys.get(keyId)
+      return own === undefined ? [] : [{ keyId, minute, ...own }]
+    })
   ]
 
   return KeyUsage.of({
@@ -173,7 +178,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       function*(keyId) {
         const now = yield* Clock.currentTimeMillis
         const stored = yield* store.read(keyId, now)
-        return addCounts(stored, pending().filter((counts) => counts.keyId === keyId), now)
+        return addCounts(stored, pendingOf(keyId), now)
       },
       sealed.betweenFlushes,
       withinDeadline

@@ -139,7 +139,7 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
         <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
         <Choice
           name="order"
-          value={order}
+          value={order === "oldest" ? order : undefined}
           none="newest first"
           values={["oldest"]}
           label={(chosen) => `${chosen} first`}

@@ -59,7 +59,8 @@ type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 /**
  * Builds the handlers of a group, which use `store`. For each request, HttpApi copies the context in which handlers are
  * built into that of the request. So keep only what handlers need (cost: docs/performance.md). All else that requests
- * read, such as a Reference that a user of the layers sets, is in the context of the server.
+ * read, such as a Reference that a user of the layers sets, is in the context of the server. The build of the group sees
+ * no more than handlers do, so it must not read settings: pass them as options.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,

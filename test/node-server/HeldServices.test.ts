@@ -42,7 +42,9 @@ it.effect("A Reference set around handlers reaches them, except the log fields, 
   return Effect.gen(function*() {
     const { key: apiKey } = yield* (yield* ApiKeys).issue({ name: "test", plan: "free" })
     const headers = { authorization: `Bearer ${Redacted.value(apiKey)}` }
-    const { status } = yield* HttpClient.get("http://petstore.test/v1/pets", { headers })
+    const { status } = yield* HttpClient.get("http://petstore.test/v1/pets", { headers }).pipe(
+      Effect.provideService(Color, "of the caller")
+    )
     assert.strictEqual(status, 200)
     assert.deepStrictEqual(seen, [["of the layer", ["requestId"]]])
   }).pipe(Effect.provide(layerService.pipe(
