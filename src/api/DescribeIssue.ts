@@ -75,7 +75,7 @@ export const describeUnknown = (field: string, name: string, known: ReadonlyArra
 }
 
 interface DescribeOptions {
-  /** Whether to report an unknown name only if it differs from a known one in nothing but case, `_` and `-`. */
+  /** Whether to report only those unknown names that equal a known one apart from case, `_` and `-`. */
   readonly onlyNearMisses?: boolean
 }
 

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { oneOf } from "./TextSchemas.ts"
 
-/** The maximum numbers of requests in a window of 60 seconds (`perMinute`) and of 86,400 seconds (`perDay`). */
+/** How many requests an API key may send (SPEC §8). */
 export const Limits = Schema.Struct({
   /** Requests in a window of 60 seconds. */
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
@@ -10,7 +10,7 @@ export const Limits = Schema.Struct({
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 
-/** The plan of a key, which determines its limits (SPEC §8). */
+/** The plan of a key, which determines its limits (SPEC §8). An enterprise key has limits of its own. */
 export const Plan = oneOf("free", "pro", "business", "enterprise").annotate({
   identifier: "Plan",
   description: "The plan, which determines the limits."

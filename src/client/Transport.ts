@@ -43,7 +43,7 @@ export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- removes only fields that are optional in T
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
 
-/** The parameter of `layerConfig`: for any of the options, a `Config` that reads it. */
+/** The parameter of each client's `layerConfig`: for any of the options, a `Config` that reads it. */
 export type OptionsConfig<Options> = { readonly [Name in keyof Options]?: Config.Wrap<Options[Name]> }
 
 type Request = HttpClientRequest.HttpClientRequest

@@ -38,8 +38,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
   const insertFrom = sql.literal(`INSERT INTO "${table.name}" (${names}) OVERRIDING SYSTEM VALUE SELECT ${values} FROM`)
   const sequence = sql.literal(`(SELECT pg_get_serial_sequence('"${table.name}"', 'id')::regclass)`)
   /**
-   * The column of the created item's id, for all tables. It has the name of the first resource, from when there was
-   * only one.
+   * The column of `idempotency_keys` that has the id of the created item, whichever table the item is in. It has the
+   * name of the first resource, from when there was only one.
    */
   const createdId = sql.literal("pet_id")
 

@@ -1,9 +1,10 @@
 /**
- * Parses `DATABASE_URL`. `RedisUrl.ts` uses its checks of URL parameters and of the TLS files that these name.
+ * Parses `DATABASE_URL`. `RedisUrl.ts` also uses the checks of URL parameters, and of the TLS files that these name.
  *
- * A parser fails with the end of an error message: "a database number" becomes "Expected redis://… with a database
- * number", and "" becomes "Expected redis://…". These texts quote no part of the URL except file paths, because other
- * parts may contain an unencoded password.
+ * A parser fails with what the URL must have. `urlForm` (`SettingForms.ts`) completes the error message: "a port from 1
+ * to 65535" becomes "Expected postgres://… with a port from 1 to 65535", and "" becomes "Expected postgres://…". These
+ * texts quote no part of the URL except file paths and the word of `sslmode`, because other parts may contain an
+ * unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

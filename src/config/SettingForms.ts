@@ -45,7 +45,10 @@ export const makeForm = <A>(form: string, parse: (text: string) => A | undefined
 export const textForm = (form: string, isValid: (text: string) => boolean): Form<string> =>
   makeForm(form, (text) => isValid(text) ? text : undefined)
 
-/** The form of a URL. `parse` fails with the part that is missing or wrong, or with an empty string. */
+/**
+ * The form of a URL. The given `parse` fails with what the URL must have, such as "a host": the error is then
+ * `Expected ${form} with a host`. If it fails with an empty string, the error is `Expected ${form}`.
+ */
 export const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)

@@ -14,7 +14,10 @@ import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** What each port adds to its requests. `ApiRoutes.makeHooks` and `AdminHandlers.makeHooks` make it. */
+/**
+ * What differs between the ports: their routes, checks and headers. `ApiRoutes.makeHooks` makes it for the API port. For
+ * the management port, `AdminHandlers.makeHooks` makes it, and `ManagementServer.ts` adds the proxies and checks.
+ */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies

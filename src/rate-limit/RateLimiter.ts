@@ -108,7 +108,6 @@ export const makeStates = Effect.fnUntraced(function*<State extends Policy.State
   yield* Effect.forkScoped(Effect.forever(deleteEnded))
 
   return {
-    /** Returns `none` for a caller without a state. */
     get: (caller: Caller): State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
     /** Call this even if the state is unchanged: the call marks the caller as recently used. */
     set(caller: Caller, state: State): void {

@@ -6,8 +6,8 @@ export interface StateLookup {
   /** The stored state of the key whose id is `keyId` as a text, or null. */
   readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
   /**
-   * Takes states from the rows of a statement that ran outside of a transaction, and began at the monotonic time
-   * `startedAt`, in nanoseconds.
+   * Gives the limiter the states in these rows. Their statement must have run outside of a transaction. It began at the
+   * monotonic time `startedAt`, in nanoseconds.
    */
   readonly add: (rows: ReadonlyArray<{ readonly id: string; readonly state: string | null }>, startedAt: bigint) => void
 }
