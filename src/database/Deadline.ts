@@ -12,7 +12,7 @@
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
-/** The failures of statements during an outage, which the application chooses. */
+/** The failures, chosen by the application, of statements during an outage. */
 export interface OutageErrors<U> {
   /** The failure while the database does not respond. */
   readonly unavailable: U
@@ -23,8 +23,8 @@ export interface OutageErrors<U> {
 export const callTimeout = Duration.seconds(3)
 
 /**
- * After a pause of this process, overdue timers fire before replies are read. So the last part of each wait is a timer
- * of its own: it starts when an overdue one fires, and replies are read meanwhile.
+ * After a pause of this process, overdue timers fire before replies are read. So each wait is two timers: the second, of
+ * this length, starts only when the first fires, however late, and replies are read meanwhile.
  */
 const readTimeMs = 100
 

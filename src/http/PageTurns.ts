@@ -4,8 +4,9 @@
  * Without this, 1,000 pages in one turn would exhaust the memory and end the process.
  *
  * Laws, whatever lists arrive, fail or are interrupted:
- * - A list goes on at once if no other list waits and the first list of its turn asked less than `turnMs` before.
- *   Otherwise it waits for a later turn. An interrupted list counts as waiting until it would go on.
+ * - A list goes on at once if no other list waits, and less than `turnMs` have passed since the first list of this turn
+ *   asked or, after waiting, went on. Otherwise it waits for a later turn. An interrupted list counts as waiting until
+ *   it would go on.
  * - While lists wait, each turn lets at least one of them go on.
  * - Keys with waiting lists alternate, one list at a time. A key's lists go on in their order.
  * - A waiting list fails with `ServiceUnavailable` once its operation has taken `maxMs`.

@@ -1,5 +1,5 @@
 /**
- * The state of one connection: its latest request, the start of the request that waits, and the time when the
+ * The state of one connection: its latest request, the function that starts it if it waits, and the time when the
  * connection must end. A fault is a body over its limits, a half-close within a body, or whatever `ParserRejections`
  * reports.
  *

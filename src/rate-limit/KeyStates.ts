@@ -11,8 +11,8 @@
  *    or save. So a statement whose result can still enter by law 2 has read that change.
  * 4. Only the monotonic clock evicts: steps of the wall clock lose nothing.
  * 5. At most about `maxStates` saved states and `maxUnsaved` unsaved ones are in memory, and more saved ones only if
- *    more than `maxStates / 2` keys are used within `minGeneration`. While `maxUnsaved` states cannot be saved, changes
- *    of other keys fail, so that no limit is exceeded.
+ *    more than `maxStates / 2` keys are used within `minGeneration`. While `maxUnsaved` states are unsaved, a charge or an
+ *    unban of any other key fails: if an unsaved state left memory instead, its key could exceed its rate limit.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
 import * as Batcher from "../database/Batcher.ts"

@@ -67,7 +67,8 @@ export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
   /**
    * A client that shares its key with no other, obeys `Retry-After` and sends one request at a time gets at most two
-   * rejections a minute, so its key is never banned.
+   * rejections a minute, or three when its day ends. So its key is never banned, unless its limit is at most three
+   * requests a minute and its day ends in that minute.
    */
   minRejections: 3,
   minSeconds: 60,

@@ -1,6 +1,7 @@
 /**
- * Tables for usage counts, which processes write without waiting for each other. The table `key_usage` stays: processes
- * of the previous version write it during the upgrade, and its rows are read until they expire.
+ * Tables for usage counts: processes write the counts of each minute to rows of their own, without waiting for each
+ * other, and later add them up to totals. The table `key_usage` stays: processes of the previous version write it during
+ * the upgrade, and its rows are read until they expire.
  */
 export default [
   // A row has the counts of one process in one minute, for keys whose ids end with the same characters (`part`). Its
