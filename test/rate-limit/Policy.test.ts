@@ -89,13 +89,16 @@ describe("Policy", () => {
     assert.deepStrictEqual([nextAfter(3_599_999), nextAfter(3_600_000)], [240, 60])
   })
 
-  it("never bans clients that wait as long as Retry-After says, and are fewer than half of the limit a minute", () => {
-    const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 9 }), perDay: fc.integer({ min: 1, max: 30 }) })
-    const pauses = fc.array(fc.integer({ min: 0, max: 70_000 }), { maxLength: 200 })
-    fc.assert(fc.property(limitsOf, pauses, (limits, pauses) => {
-      let state: State = {}
+  it("never bans clients that wait as long as Retry-After says, and are fewer than a third of the limit a minute", () => {
+    const limitsOf = fc.record({ perMinute: fc.integer({ min: 4, max: 9 }), perDay: fc.integer({ min: 1, max: 30 }) })
+    const pause = fc.oneof({ weight: 4, arbitrary: fc.nat(300) }, { weight: 1, arbitrary: fc.nat(70_000) })
+    const pauses = fc.array(pause, { maxLength: 200 })
+    // A day that ends soon can add a rejection between those of two minutes.
+    const days = fc.record({ used: fc.nat(30), resetAt: fc.integer({ min: 1, max: 120_000 }) })
+    fc.assert(fc.property(limitsOf, days, pauses, (limits, day, pauses) => {
+      let state: State = { day }
       let now = 0
-      const clients = Math.ceil(Math.max(limits.perMinute, 3) / 2) - 1
+      const clients = Math.ceil(limits.perMinute / 3) - 1
       for (let i = 0; i < 200; i++) {
         for (let other = 1; other < clients; other++) state = decide(state, limits, now, true).next
         // If any client is rejected, the last one is.
