@@ -27,7 +27,7 @@ const hasOneMore = (longer: string, shorter: string): boolean =>
 const isTypo = (name: string, setting: string): boolean => {
   if (Array.from(setting).some((_, index) => swapAt(setting, index) === name)) return true
   if (setting.length <= maxShortName) return false
-  // The name in another case, such as `database_url`. Not for short names: `host` is a common variable of shells.
+  // The name in another case, such as `database_url`. Not for short names: `host` is a common name.
   if (name.toUpperCase() === setting) return true
   const differing = Array.from(setting).filter((character, index) => character !== name[index])
   return hasOneMore(name, setting) || hasOneMore(setting, name) ||

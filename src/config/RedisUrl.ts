@@ -5,14 +5,14 @@ import { checkParameters, isDecodable, readTls } from "./ConnectionUrls.ts"
 export type RedisUrl = Result.Result.Success<ReturnType<typeof parseRedisUrl>>
 
 const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
-/** `scheme://[user[:password]@]host[:port],…[/path][?parameters]` */
+/** `scheme://[user[:password]@][host[:port],…][/path][?parameters]` */
 const redisForm = new RegExp(
   "^(rediss?)(?:\\+(sentinel|cluster))?://(?:([^:@/?#]*)(?::([^/?#]*))?@)?" +
     `((?:${hostForm}(?:,${hostForm})*)?)(?:/([^?#]*))?(?:\\?([^#]*))?$`,
   "i"
 )
 
-// The parameters have the same names as in redis-py.
+// The TLS parameters have the same names as in redis-py.
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 

@@ -1,6 +1,7 @@
 /**
- * Turns settings into the options of `api-keys/`, `database/` and `rate-limit/`. These folders import neither settings
- * nor the name of the service, so that another service can use them.
+ * Turns settings into the options of `api-keys/`, `database/` and `rate-limit/`. Those for Redis are in
+ * `RedisSettings.ts`. No file of these three folders imports `config/` or `api/Brand.ts`, so that another service can
+ * use them.
  */
 import { Config, Duration, Option } from "effect"
 import * as Brand from "../api/Brand.ts"

@@ -28,7 +28,7 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
-/** Whether no other process can count requests of the same keys. */
+/** Whether this process is the only one that can count requests of its keys. */
 export class IsSingleProcess extends Context.Service<IsSingleProcess, boolean>()(
   "petstore/management/IsSingleProcess"
 ) {}

@@ -3,8 +3,8 @@ import { Predicate } from "effect"
 const causeOf = (error: object): unknown => "cause" in error ? error.cause : undefined
 
 /**
- * Describes an error and its causes in one line. If `describe` returns a text for an error, the line ends with this
- * text.
+ * Describes an error and its causes in one line. If `describe` returns a text for an error, this text replaces the
+ * error's message and all of its causes.
  */
 export const describeChain = (
   failure: unknown,

@@ -13,8 +13,9 @@ const dropped = counter(
 )
 
 /**
- * If the reader of standard error is gone, or the disk of its file is full, the process continues without logs.
- * `stderr.write` reports such an error as an event. Without this listener, the event would end the process.
+ * Ignores write errors, so that the process continues without logs if the reader of standard error is gone, or the disk
+ * of its file is full. `stderr.write` reports such an error as an event. Without a listener, the event would end the
+ * process.
  */
 const ignoreError = (): void => {}
 

@@ -20,7 +20,8 @@ const maxWaitingBatches = 4
 
 /**
  * Limits the time of each batch, including retries, and the number of batches in flight for each signal. Drops batches
- * beyond that number. Effect's exporter has no timeout, so batches would pile up for a collector that never responds.
+ * beyond that number. Effect's exporter has no timeout except at shutdown, so batches of logs and spans would pile up
+ * for a collector that never responds.
  */
 const boundedClient = (signal: "LOGS" | "METRICS" | "TRACES") =>
   Layer.effect(
@@ -55,8 +56,8 @@ const exporters = Layer.mergeAll(
 )
 
 /**
- * The maximum number of characters of a span's attribute. It bounds the size of a batch, because a client can send a
- * path or a `User-Agent` of 16 KiB.
+ * The maximum number of characters of a text attribute of a span. It bounds the size of a batch: a client can send a
+ * path or a `User-Agent` of nearly 16 KiB.
  */
 const maxAttributeLength = 3_000
 
@@ -86,7 +87,8 @@ const exported = Layer.effect(
 
 /**
  * Adds the defaults, the name of the environment, and an instance id for each process. Without the id, all processes
- * would share time series.
+ * would share time series. Variables of the environment take precedence: `OTEL_RESOURCE_ATTRIBUTES` replaces the name
+ * and the id.
  */
 const withDefaults = Layer.unwrap(Effect.gen(function*() {
   const environment = yield* Config.withDefault(Settings.environment.config, "none")

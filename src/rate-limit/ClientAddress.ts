@@ -31,7 +31,8 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 /**
  * For requests from trusted proxies, sets `remoteAddress` to the last address in `X-Forwarded-For` that is not a
  * trusted proxy. Clients can forge all earlier addresses. If all addresses are trusted proxies, uses the first one. If
- * the search from the right meets an entry that is no address, the request stays unchanged.
+ * the search from the right meets an entry that is no address, the request stays unchanged. Effect's middleware applies
+ * `X-Forwarded-Host` and `X-Forwarded-Proto` too.
  */
 export const applyForwardedFor = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })

@@ -1,6 +1,6 @@
 /**
- * The rate-limit states of API keys in memory, of which a database has copies. A saved state that was not used for a
- * while leaves memory, and is loaded again when its key is used.
+ * The rate-limit states of API keys, in memory and saved to a database. A saved state that was not used for a while
+ * leaves memory, and is loaded again when its key is used.
  *
  * Laws, in any order of charges, slow loads, failed and late saves, pauses of the process and steps of its clock:
  * 1. A decision uses a state that is in memory. A key without a stored state gets the state `noCounts` when it is
@@ -11,8 +11,9 @@
  *    or save. So a statement whose result can still enter by law 2 has read that change.
  * 4. Only the monotonic clock evicts: steps of the wall clock lose nothing.
  * 5. At most about `maxStates` saved states and `maxUnsaved` unsaved ones are in memory, and more saved ones only if
- *    more than `maxStates / 2` keys are used within `minGeneration`. While `maxUnsaved` states are unsaved, a charge or an
- *    unban of any other key fails: if an unsaved state left memory instead, its key could exceed its rate limit.
+ *    more than `maxStates / 2` states are loaded, used or saved within `minGeneration`. While `maxUnsaved` states are
+ *    unsaved, a charge or an unban of any other key fails: if an unsaved state left memory instead, its key could
+ *    exceed its rate limit.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
 import * as Batcher from "../database/Batcher.ts"
@@ -104,8 +105,8 @@ export const make = Effect.fnUntraced(function*(
   // flush, so `unsaved` has them too.
   const changes = yield* WriteBehind.make<string, Policy.State>({
     table: store.table,
-    // If a flush takes at most 500 ms, a crash loses at most one second of counts: this interval, and the time of the
-    // flush.
+    // If a flush takes at most 250 ms, a crash loses at most one second of counts: a change waits for the flush that is
+    // running, then for this interval, then for its own flush.
     interval: "500 millis",
     write: (states) =>
       Effect.map(store.save(states, ++saves), () => {
@@ -118,8 +119,8 @@ export const make = Effect.fnUntraced(function*(
   })
 
   /**
-   * Adds a state that a statement has read, or `undefined` if there is none, as far as law 2 allows. The statement
-   * began at `startedAt`, in monotonic nanoseconds.
+   * Adds a state that a statement has read (`undefined` if none is stored), if law 2 allows it. The statement began at
+   * `startedAt`, in monotonic nanoseconds.
    */
   const addLoaded = (key: string, state: Policy.State | undefined, startedAt: bigint): void => {
     if (find(key) === undefined && now() - startedAt < minGenerationNanos) keep(key, state ?? Policy.noCounts)

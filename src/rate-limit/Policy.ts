@@ -3,8 +3,9 @@
  *
  * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
  * windows count allowed requests, and neither counts rejected ones. A key with too many rejections within a minute is
- * banned for a minute. Each further ban lasts twice as long as the one before it, up to an hour. After an hour without
- * a ban, the next one lasts a minute again. An operator who lifts a ban does not shorten the next one.
+ * banned for a minute. Each further ban lasts twice as long as the one before it, up to an hour. An hour after the end
+ * of the last ban, bans start at a minute again. If an operator lifts a ban, it ends then, and a ban within the next
+ * hour still lasts twice as long.
  */
 import { Schema } from "effect"
 
@@ -127,7 +128,7 @@ export const clamp = (state: State, now: number): State => {
   return isSame ? state : { minute, day, rejections, ban }
 }
 
-/** Returns the time from which on the state no longer influences decisions. */
+/** Returns the time from which the state no longer influences decisions. */
 export const endOf = ({ ban, day, minute, rejections }: State): number => {
   const backoffEnd = ban === undefined ? 0 : ban.until + bans.backoffResetSeconds * 1000
   return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)

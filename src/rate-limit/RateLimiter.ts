@@ -9,7 +9,7 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /**
  * Where requests are counted: in this process (`own`), in Redis (`shared`), or in this process while Redis fails
- * (`fallback`).
+ * (`fallback`). If only some masters of a Redis cluster fail, only their callers are counted in this process.
  */
 export type Counting = "own" | "shared" | "fallback"
 
@@ -25,8 +25,8 @@ export interface Unavailable {
  */
 export class RateLimiter extends Context.Service<RateLimiter, {
   /**
-   * Decides on one request, and counts it. Fails if the state of a key cannot be loaded, or if too many states cannot
-   * be saved.
+   * Decides on one request, and counts it. Fails if the state of a key cannot be loaded, or cannot change because too
+   * many states of other keys are unsaved.
    */
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Tells whether `charge` would allow a request now, with the windows before it. Counts nothing and begins no ban. */
@@ -81,7 +81,7 @@ const maxCheckedPerTurn = 10_000
 /**
  * The rate-limit states of callers, in memory: an LRU cache of at most `maxKeys` keys (0: addresses only), and another
  * one of addresses, so that a client with many addresses cannot evict the states of keys. Once a minute, states without
- * further effect are deleted. Without states, no timer runs, so a test with `TestClock` has nothing to wake.
+ * further effect are deleted. While there are no states, no timer runs, so that `TestClock` in a test wakes nothing.
  */
 export const makeStates = Effect.fnUntraced(function*<State extends Policy.State>(
   { maxKeys, none }: { readonly maxKeys: number; readonly none: State }

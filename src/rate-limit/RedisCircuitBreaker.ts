@@ -4,8 +4,10 @@
  * - Each command ends once, within the timeout (pauses of the process do not count): by `onReply`, or by `onFailure`,
  *   which is also called if `onReply` throws. A later reply changes nothing.
  * - A timeout, a lost connection, a server error or an exception of the client opens the breaker of the command's
- *   master, and fails the commands in flight to that master in the same turn. An error in one command opens no breaker.
- * - While a breaker is open, its master gets one probe at a time and no command. A reply in time closes the breaker.
+ *   master, and fails the commands in flight to that master in the same turn. An error that concerns only one command
+ *   (`isCommandError`) opens no breaker.
+ * - While a breaker is open, its master gets one probe at a time and no command. A successful reply to a probe, within
+ *   the timeout of a command, closes the breaker.
  * - If a callback throws, only its own command fails, and the exception is logged.
  * - When the scope closes, commands in flight fail. From then on, no command is sent.
  */
@@ -161,8 +163,8 @@ export const make = Effect.fnUntraced(function*({ logDown, metrics, timeout }: B
     attempt,
     isUp: (): boolean => down.size === 0,
     /**
-     * Calls `onFailure` if the master is down, the command fails, `onReply` throws, or the scope closes. Redis may have
-     * run the command, or may run it later.
+     * Calls `onFailure` if the master is down, the command fails, `onReply` throws, or the scope closes. If the command
+     * was already sent, Redis may have run it, or may run it later.
      */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)

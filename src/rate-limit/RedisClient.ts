@@ -9,7 +9,10 @@ import { type Command, type Reply, runCommand } from "./RedisScript.ts"
 type Address = Readonly<{ host: string; port: number }>
 type Credentials = Readonly<{ username?: string; password?: Redacted.Redacted }>
 
-/** The addresses and credentials of a server, of the sentinels of `masterName`, or of nodes of a cluster. */
+/**
+ * A server, nodes of a cluster, or the sentinels of `masterName`. With Sentinel, `addresses` are those of the
+ * sentinels, but `credentials` are those of the master.
+ */
 interface Servers {
   readonly kind: "server" | "sentinel" | "cluster"
   readonly addresses: readonly [Address, ...Array<Address>]
@@ -22,7 +25,10 @@ interface Servers {
 
 export interface RedisOptions {
   readonly url: Servers
-  /** How long a request waits for a reply. After this time, the process counts on its own until Redis replies again. */
+  /**
+   * How long a request waits for a reply. After this time, the process counts the callers of that server on its own
+   * until the server replies again.
+   */
   readonly timeout: Duration.Duration
   /** Logs that a server cannot be used, once in an outage. */
   readonly logDown: (server: string, cause: unknown) => Effect.Effect<void>
@@ -31,9 +37,9 @@ export interface RedisOptions {
   readonly metrics: {
     /** The seconds of round trips to Redis, including those that timed out. */
     readonly durations: Metric.Histogram<number>
-    /** 1 while a server does not respond and this process counts on its own, else 0. */
+    /** 1 while a server cannot be used and this process counts its callers on its own, else 0. */
     readonly fallback: Metric.Gauge<number>
-    /** The decisions without Redis. */
+    /** The charges that were decided without Redis. */
     readonly localDecisions: Metric.Counter<number>
   }
 }

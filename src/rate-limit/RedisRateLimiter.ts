@@ -8,8 +8,9 @@
  *   twice.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
  * - Counts in memory continue from the reply to the newest command, even if the reply to an older one comes later.
- * - If deciding a batch throws, it is decided again, from memory. If that throws too, the calls of the batch fail with
- *   a defect. Other batches still get their decisions. If resuming a call throws, other calls still get theirs.
+ * - If deciding a batch from a reply throws, it is decided again, from memory. If deciding it from memory throws, the
+ *   calls of the batch fail with a defect. Other batches still get their decisions. If resuming a call throws, other
+ *   calls still get theirs.
  */
 import { Clock, Context, Effect, Exit, Layer, Metric, Tracer } from "effect"
 import type * as Policy from "./Policy.ts"
@@ -20,7 +21,7 @@ import type { Command } from "./RedisScript.ts"
 
 /**
  * The maximum number of keys whose states are in memory for an outage. If the state of a key is evicted, the key starts
- * with new windows in this process at the next outage.
+ * with new windows and no ban in this process at the next outage.
  */
 const maxKeys = 100_000
 
@@ -60,7 +61,10 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   const requests = yield* RedisCircuitBreaker.make(options)
 
   let lastNumber = 0
-  /** Sends a command, and decides its calls one after the other on the state from its reply, or on that in memory. */
+  /**
+   * Sends a command, and decides its calls one after the other, from the state in the reply or, if the command fails,
+   * from the state in memory.
+   */
   const send = (caller: Caller, command: Command, calls: ReadonlyArray<Pending>): void => {
     const number = ++lastNumber
     const decideAll = (before: Policy.State, numberBefore: number, now: number): void => {

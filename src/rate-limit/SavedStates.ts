@@ -1,7 +1,7 @@
 /**
  * A rate limiter that decides in memory (`Policy.decide`), and saves the states of keys to the table `key_limits`. The
  * table has a row for each key and each process that used the key. A state comes into memory with the lookup of its key
- * (`StateLookups.ts`), or else with the first charge (`KeyStates.load`).
+ * (`StateLookups.ts`), or else by the first call for the key (`KeyStates.load`).
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -31,8 +31,8 @@ interface Options {
 
 const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   const sql = yield* SqlClient.SqlClient
-  // Each start gets a new number. So a process has no rows of its own at first, and continues each key's state as any
-  // process saved it last.
+  // Each start gets a new random number. So a process has no rows of its own at first, and continues each key from the
+  // state that was saved last, by whichever process.
   const process = sql`${String(yield* Random.nextInt)}::text::bigint`
   const ownElseLastSaved = sql`process = ${process} DESC, saved_at DESC`
 
@@ -89,10 +89,10 @@ const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
     add: (rows, startedAt) => {
       for (const { id, state } of rows) {
         const caller = callerOf(id)
-        // A key in use keeps the state in memory, so do not decode another copy of it.
+        // The state of a key in use is in memory already, so do not decode the row.
         if (keyStates.find(caller) !== undefined) continue
         const decoded = state === null ? Result.succeed(undefined) : decodeState(state)
-        // Skip an invalid state here. The next charge of the key finds none in memory, loads the row itself, and fails
+        // Skip an invalid state here. The next call for the key finds none in memory, loads the row itself, and dies
         // with the error.
         if (Result.isSuccess(decoded)) keyStates.addLoaded(caller, decoded.success, startedAt)
       }

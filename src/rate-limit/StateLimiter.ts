@@ -3,7 +3,7 @@ import { type Clock, Effect } from "effect"
 import type * as Policy from "./Policy.ts"
 import { type Call, type Caller, type Decide, makeLimiter, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
 
-/** The states of callers. `KeyStates.ts` makes those of keys. */
+/** The states of callers. Those of keys are in `KeyStates.ts`. */
 interface CallerStates {
   /** Returns `undefined` if the caller's state must be loaded. */
   find(caller: Caller): Policy.State | undefined
@@ -18,8 +18,7 @@ export const make = (
   clock: Clock.Clock
 ): RateLimiter["Service"] => {
   /**
-   * No other fiber runs between `find` and `set`, so the state is the current one. Avoids `Effect.gen`, because each
-   * request is charged here.
+   * No other fiber runs between `find` and `set`, so the state is the current one. Hot path: avoids `Effect.gen`.
    */
   const run = <A>(caller: Caller, call: Call, decide: Decide<A>): Effect.Effect<A, Unavailable> =>
     Effect.suspend(() => {

@@ -3,7 +3,7 @@ import type { Statement } from "effect/sql"
 
 /** Lets the statement that looks up API keys also read their rate-limit states, so that a charge need not load them. */
 export interface StateLookup {
-  /** The stored state of the key whose id is `keyId` as a text, or null. */
+  /** Returns SQL for the stored state of a key, as text or null. `keyId` is SQL for the id of the key. */
   readonly stateOf: (keyId: Statement.Fragment) => Statement.Fragment
   /**
    * Gives the limiter the states in these rows. Their statement must have run outside of a transaction. It began at the
