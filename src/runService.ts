@@ -59,7 +59,7 @@ const makeServices = (onDirectoryLost: OnDirectoryLost) =>
 
 /**
  * Begins the graceful shutdown when the layer closes. For `DRAIN_SECONDS`, `/readyz` fails and each connection closes
- * after its response, so that load balancers stop using the process. Then the listeners close.
+ * after its next response, so that load balancers stop using the process. Then the listeners close.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown

@@ -49,7 +49,7 @@ export interface StoredSecret {
 
 export interface SecretUse {
   readonly keyId: string
-  /** When the secret was used, in epoch milliseconds. */
+  /** The start of the minute in which the secret was used, in epoch milliseconds. */
   readonly at: number
 }
 
@@ -91,9 +91,9 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   /** Lists keys by creation time, or, with `search`, by name. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   /**
-   * Returns the last position that one page with a filter may scan, or `undefined` if only few keys follow. It bounds
-   * the time of a list whose filter matches few of many keys. So a page can have fewer keys than `limit`, although more
-   * keys match.
+   * Returns the last position that one page with a filter may scan, or `undefined` if the page may scan all keys that
+   * follow. It bounds the time of a list whose filter matches few of many keys. So a page can have fewer keys than
+   * `limit`, although more keys match.
    */
   scanEnd(selection: StoreSelection): Effect.Effect<KeyPosition | undefined, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>

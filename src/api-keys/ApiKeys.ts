@@ -26,12 +26,12 @@ type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * Fails with `Conflict` if `idempotencyKey` was already used. The secret of the earlier call cannot be returned
-   * again, because only its hash is stored.
+   * again, because PostgreSQL has only its hash.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
    * The state `banned` selects active keys with a ban that began within the last hour, the maximum length of a ban. The
-   * ban may already have ended.
+   * ban may already have ended or been lifted, so `AdminHandlers.ts` checks each key.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   /** Fails with `NotFound` for an unknown id. */

@@ -31,8 +31,8 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
 
 export interface AuditStore extends Pick<AuditLog["Service"], "bannedSince"> {
   /**
-   * Appends entries. The SQL store skips a ban whose key and time are already stored, because a failed flush
-   * of bans may have committed.
+   * Appends entries. The SQL store skips a ban whose key and time are already stored, because a failed flush of bans
+   * may have committed.
    */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
   /**

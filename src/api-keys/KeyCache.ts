@@ -1,8 +1,8 @@
 /**
  * A read-through cache of API keys, by the hash of their secret. Requests may use a cached key for a short time after
  * its lookup began: its lease. A background task refreshes each key that a request used early in its lease: it looks
- * the key up again shortly before the lease ends. That lookup also includes the keys whose leases end up to 200 ms
- * later, so that all of these leases end together from then on.
+ * the key up again shortly before the lease ends. This refresh includes the other used keys whose leases end up to
+ * 200 ms later. All keys of one lookup, at most `maxHashesPerStatement`, get leases that end together.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:
  * 1. A request uses the result of a lookup only if the request came before that lookup began, or at most `lease` later.
@@ -31,14 +31,14 @@ const lease = Duration.millis(900)
  * statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
-/** A refresh that takes longer than `lease` is useless, because its results have expired. */
+/** A lookup of a refresh that takes longer than `lease` is useless, because its results have expired. */
 const refreshTimeout = lease
 /**
  * A refresh begins before the earliest lease ends: `2 * lookupNanos` before, but at least 75 ms and at most 400 ms. The
  * 75 ms also cover a pause for garbage collection.
  */
 const [minMarginNanos, maxMarginNanos] = [75_000_000n, 400_000_000n]
-/** A refresh includes the keys whose leases end up to this long after the earliest one. */
+/** A refresh includes the used keys whose leases end up to this long after the earliest one. */
 const groupedForNanos = 200_000_000n
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -106,15 +106,12 @@ export const make = Effect.fnUntraced(function*(store: Store) {
   })
 
   /**
-   * The hashes of the keys that were used since their lookup, grouped by `readAt`. One lookup reads many keys, so there
-   * are few groups.
+   * The hashes of the used entries (`isUsed`) that no refresh has taken yet, grouped by `readAt`. One lookup reads many
+   * keys, so there are few groups.
    */
   const used = new Map<bigint, Set<string>>()
   const hasUsed = yield* Latch.make()
-  /**
-   * How long before the end of the earliest lease a refresh begins, in nanoseconds. Keys whose leases end up to 200 ms
-   * later are refreshed with it.
-   */
+  /** How long before the end of the earliest lease a refresh begins, in nanoseconds. */
   const margin = (): bigint => {
     const twice = 2n * lookupNanos
     return twice < minMarginNanos ? minMarginNanos : twice > maxMarginNanos ? maxMarginNanos : twice
@@ -143,8 +140,8 @@ export const make = Effect.fnUntraced(function*(store: Store) {
       // A refresh need not read the keys' rate-limit states, because they are still in memory. When the new lease ends,
       // the last use of the key is less than 1.8 s ago (two leases), and a state stays in memory for 2 s after its last
       // use (`minGeneration` of `KeyStates.ts`). If the refresh is late, the next charge may have to load the state.
-      // Ignore a failed refresh: if the entry expires, the next request looks the key up and reports any error.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
+      // Ignore a failure: once the leases end, the next request with a key looks it up, and reports any error.
       yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
     }
   })
@@ -155,7 +152,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     if (entry === undefined) return undefined
     const leftNanos = entry.readAt + leaseNanos - clock.monotonicTimeNanosUnsafe()
     if (leftNanos <= 0n) return undefined
-    // If the first use comes too late for a refresh, the lease ends, and the next request looks the key up.
+    // If the first use comes too late for a refresh, the lease ends, and the next request after that looks the key up.
     if (!entry.isUsed && leftNanos > margin()) addUsed(entry)
     return entry
   }

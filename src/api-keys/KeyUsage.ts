@@ -19,8 +19,8 @@ export interface MinuteCounts extends KeyCounts {
 /** Counts that no longer change. A retry writes the same counts under the same number. */
 interface Batch {
   /**
-   * Identifies the batch within its process: how many counts the earlier batches have. So each row of a batch can get a
-   * number that no other row of the process has (`rowsOf` of `SqlKeyUsage.ts`).
+   * Identifies the batch within its process: how many counts all earlier batches have together. So each row of a batch
+   * can get a number that no other row of the process has (`rowsOf` of `SqlKeyUsage.ts`).
    */
   readonly number: number
   readonly counts: ReadonlyArray<MinuteCounts>
@@ -98,12 +98,13 @@ const maxRankedPending = 1_000
  *    which puts it in one batch, and stored once the batch is written. If `maxCounts` counts are open, or the scope
  *    closes, all of them are sealed early.
  * 2. A batch does not change, and its retry has no effect while the rows of an earlier attempt are stored. So each
- *    count is stored once, unless it is dropped (law 3), or such rows expire before the retry.
+ *    count is stored once, unless it is dropped (law 3) or lost (law 5), or such rows expire before the retry.
  * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. Beyond
  *    that, the oldest batches are dropped, until 90 % are left.
  * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So a
  *    process with few keys drops nothing for days.
- * 5. When the scope closes, all counts are sealed, and lost if this last write fails.
+ * 5. When the scope closes, all open counts are sealed, and one last flush writes the batches. Counts that it cannot
+ *    write are lost.
  */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const sealDelayMs = yield* Random.nextIntBetween(0, maxSealDelayMs)

@@ -90,7 +90,7 @@ const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now:
   const ordered = sql`${order.orderBy} ${sql.literal(`LIMIT ${limit}`)}`
   const keysWhere = (conditions: ReadonlyArray<Fragment>) =>
     sql`SELECT k.* FROM api_keys k WHERE ${sql.and([...conditions, ...filter])} ${ordered}`
-  // Each part of the UNION uses indexes of its own: the first that of names, the second those of ids and hints.
+  // Each part of the UNION uses other indexes: the first uses the index of names, the second those of ids and hints.
   const found = search === undefined
     ? keysWhere([])
     : sql`(${keysWhere([hasPrefix(sql, search)])})
@@ -163,8 +163,8 @@ const makeStore = Effect.gen(function*() {
       )).pipe(Effect.map((rows) => rows.map(({ hint, ...row }) => hint === null ? row : { hint, ...row }))),
 
     findSecret: (sha256, now) => {
-      // A secret that was ended (`is_ended`) can have an `expires_at` in the future: the clock of the process that
-      // ended it was ahead. `LEAST` then returns the current time.
+      // A secret that was ended (`is_ended`) has an `expires_at` in the future if the clock of the process that ended
+      // it was ahead. `LEAST` then returns the current time.
       const origin = sql`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${toDate(now)}) ELSE expires_at END AS "endsAt"

@@ -17,8 +17,8 @@ const UsageRow = Schema.Struct({
 })
 
 /**
- * One statement takes at most `rowsPerAddUp` rows of at most `maxKeysPerRow` keys each. So it updates at most 20,000
- * totals: one of an hour and one of a day for each key.
+ * A statement of `addUp` takes at most `rowsPerAddUp` rows of at most `maxKeysPerRow` keys each. So it updates at most
+ * 20,000 totals: for each key of a row, one of an hour and one of a day.
  */
 const maxKeysPerRow = 100
 const rowsPerAddUp = 100
@@ -34,8 +34,8 @@ const addUpMs = 100
 const intervalWithoutRowsMs = 60_000
 
 /**
- * Returns the rows of `key_usage_minutes` for a batch: one for each minute, `partOf` and up to `maxKeysPerRow` keys. A
- * retry of the batch gets the same rows, with the same primary keys.
+ * Returns the rows of `key_usage_minutes` for a batch. Each row has up to `maxKeysPerRow` keys of one minute and one
+ * part (`partOf`). A retry of the batch gets the same rows, with the same primary keys.
  */
 const rowsOf = ({ counts, number }: Parameters<KeyUsage.UsageStore["add"]>[0]) => {
   const groups = Map.groupBy(counts, ({ keyId, minute }) => `${minute} ${KeyUsage.partOf(keyId)}`)
@@ -77,7 +77,7 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
 
   /** The `part` at which the next statement begins. */
   let position = ""
-  /** Whether this process knows of rows to add up. If not, the next run starts at `nextRunAt`. */
+  /** Whether this process knows of rows to add up. If not, runs before `nextRunAt` do nothing. */
   let hasRest = true
   let nextRunAt = 0
   /**
@@ -126,8 +126,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   )
 
   const store: KeyUsage.UsageStore = {
-    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay for at least two
-    // hours, also after they are added up.
+    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay until two hours after
+    // the start of their minute, also if they are added up earlier.
     add: (batch) =>
       sql`
         INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)

@@ -34,7 +34,7 @@ export interface Idempotency {
   readonly key: string
 }
 
-/** For this time after a create, another create with the same idempotency key is a replay. */
+/** For this time after a create with an idempotency key, the same owner can create no other item with that key. */
 export const idempotencyKeyLifetime = Duration.hours(24)
 
 /** The result of a create. */
@@ -64,8 +64,8 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
    * Replaces an item with the result of `replace`, or deletes it if the result is `undefined`. Returns the item after
    * the change, or the deleted one. Returns `None` for an unknown id.
    *
-   * The item does not change between the call of `replace` and the write. `replace` can run several times, and must
-   * have no effects.
+   * No other change of the item comes between the call of `replace` and the write. `replace` can run several times, and
+   * must have no effects.
    */
   change(
     id: bigint,
@@ -74,8 +74,8 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
 }
 
 /**
- * Makes the store of any table as a layer of `service`. It is implemented in memory (`layerMemory`) and on PostgreSQL
- * (`SqlCollection.layer`).
+ * Makes the store of any table as a layer of `service`: in memory (`layerMemory`), on PostgreSQL
+ * (`SqlCollection.layer`), or with injected faults (`faultyStores` of `TestService.ts`).
  */
 export interface MakeStore<E, R> {
   <Id, New extends object, Filter extends keyof New, Reused, Unavailable>(

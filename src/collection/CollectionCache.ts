@@ -1,15 +1,16 @@
 /**
- * Caches items and gaps (ranges of ids without an item). A read of a cached item needs no SQL. Nor does a page, if its
- * items and gaps are cached, and so is the item after it. So the last page always needs SQL.
+ * Caches items and gaps (ranges of ids without an item). Outside of transactions, a read of a cached item needs no SQL.
+ * Nor does a page, if all items and gaps up to the first item of the next page are cached. So the last page always
+ * needs SQL.
  *
  * Laws, in any order of transactions, lookups and changes, and of their ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
  * 2. A cached gap never hides an item whose id comes from the table's sequence, once the transaction that inserted the
  *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
- * 3. A cached item is never older than the last commit of a change of it by this process. So its id is not cached while
- *    a change runs. A change that failed may still commit, as may one within a transaction that goes on. So its id is
- *    not cached for `lateCommitMs` more, and such a transaction must end within this time.
- * 4. A lookup that began before the end of a change does not cache the changed ids.
+ * 3. A cached item is never older than the last commit of a change of it by this process. So an item is not cached
+ *    while a change of it runs. A change that failed may still commit, as may one within a transaction that goes on. So
+ *    its item is not cached for `lateCommitMs` more, and such a transaction must end within this time.
+ * 4. A lookup that began before the end of a change does not cache the changed items.
  */
 import { Duration, Effect, Exit } from "effect"
 import { callTimeout } from "../database/Deadline.ts"
@@ -38,15 +39,15 @@ interface Options<New> {
 }
 
 /**
- * The changes of the item with one id. A lookup caches the item only if it began after `mayCommitUntilMs`, and no
- * change runs.
+ * The changes of the item with one id. A lookup caches the item only if the lookup began after `mayCommitUntilMs`, and
+ * no change of the item runs.
  */
 interface ChangedId {
   /** How many changes run now. */
   running: number
   /**
-   * Until when ended changes may still commit: the latest of their ends, where a change that failed, or whose
-   * transaction goes on, counts `lateCommitMs` more.
+   * The latest time at which a change that has ended may commit: its end, or `lateCommitMs` later if it failed or its
+   * transaction goes on.
    */
   mayCommitUntilMs: number
 }
@@ -108,8 +109,8 @@ export const make = <New>({ isCached = () => true, lifetimeMs, maxItems, nowMs }
     settledIds,
     /**
      * Runs a statement that changes or deletes the items with these ids. All changes by this process must be made with
-     * this function. If `isCommitted` is false, the statement belongs to a transaction that commits later. Then these
-     * ids are not cached for `lateCommitMs`, as after a failure.
+     * this function. If `isCommitted` is false, the statement belongs to a transaction that may commit later. Then
+     * these items are not cached for `lateCommitMs`, as after a failure.
      */
     change: <A, E, R>(changed: ReadonlyArray<bigint>, statement: Effect.Effect<A, E, R>, isCommitted = true) =>
       Effect.acquireUseRelease(

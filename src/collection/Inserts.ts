@@ -63,9 +63,9 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
       SELECT id FROM creates ORDER BY index`
 
   /**
-   * For an idempotency key that is stored and has not expired, DO UPDATE changes nothing, but makes RETURNING include
+   * For an idempotency key that is stored and has not expired, DO UPDATE keeps all values, but makes RETURNING include
    * the stored row. A separate SELECT could miss a row that another process commits while the statement runs. A create
-   * that finds a stored key uses up one id.
+   * that finds such a row leaves its own new id unused.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
@@ -91,8 +91,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
     })
 
   /**
-   * Of the creates of a batch with the same idempotency key, runs only the first. The others replay its result, or are
-   * rejected if their item differs.
+   * Of the creates of a batch with the same idempotency key, runs only the first. Its row tells the item that the key
+   * stands for. The others replay that item, or are rejected if their own item differs from it.
    */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
@@ -104,9 +104,9 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
       for (const [index, group] of groups.entries()) {
         const [row, first] = [rows[index], firsts[index]]
         if (typeof row?.id !== "bigint") continue
-        // The hash that the key stands for: the stored one if it differs from that of `first`, else that of `first`.
-        // Without a key, both sides are undefined. A create with that hash has an item equal to the created one, so a
-        // replay returns its own item, and reads none.
+        // `isReused` compares each create's hash with the one that the key stands for: the stored one if it differs
+        // from that of `first`, else that of `first`. Without a key, both are undefined. If they are equal, the item of
+        // the create equals the one that was inserted, so a replay returns its own item, and reads none.
         for (const create of group) {
           const isReused = create.claim?.hash !== (row.otherHash ?? first?.claim?.hash)
           const created = { item: { id: row.id, ...create.item }, isReplay: create !== first || row.isReplay === true }

@@ -41,8 +41,9 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
       unchecked = higher(unchecked, { id, readAtMs })
     },
     /**
-     * Begins a check for newly settled ids, unless none is due. The caller then reads which transactions hold the
-     * table's lock, and passes them to the returned function.
+     * Begins a check for newly settled ids. Returns `undefined` if no gap was noted since the last check began, or if
+     * that was less than a second ago. Otherwise, the caller reads which transactions hold the table's lock, and passes
+     * them to the returned function.
      */
     beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
       const startedAtMs = nowMs()

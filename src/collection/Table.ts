@@ -23,7 +23,7 @@ export type Columns<New> = { readonly [Field in keyof New]-?: Column<New[Field]>
 
 /** A stored item. */
 export type Item<New> = {
-  /** The identifier, which the database assigns in ascending order. */
+  /** The identifier. Ids are assigned in ascending order. */
   readonly id: bigint
 } & New
 
@@ -86,7 +86,7 @@ export const oneOf = <Value extends string>(name: string, values: ReadonlyArray<
   return { name, type: "text", isOptional: false, read: (stored) => shared.get(stored) ?? invalid(name), write: String }
 }
 
-/** A column that can be `NULL`. The field of an item is then absent. */
+/** A column that can be `NULL`. If it is, the item lacks the field. */
 export const optional = <Value extends {}>(column: Column<Value>): Column<Value | undefined> => ({
   ...column,
   isOptional: true,
@@ -99,7 +99,7 @@ const matchesAll = (): boolean => true
 /** Items by column: for each field, an array with the values of all items, as the driver returns them. */
 export type Arrays = Readonly<Record<string, ReadonlyArray<unknown>>>
 
-/** Returns functions that convert the items of a table from and to its columns, and that compare items. */
+/** Returns the columns of a table, and functions that convert its items from and to them, and that compare items. */
 export const makeCodec = <New extends object, Filter extends keyof New, Reused, Unavailable>(
   table: Table<New, Filter, Reused, Unavailable>
 ) => {

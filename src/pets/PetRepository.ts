@@ -15,11 +15,11 @@ export const pets: Table<NewPet, "status", IdempotencyKeyReused, ServiceUnavaila
   filters: ["status"],
   keyReused: new IdempotencyKeyReused(),
   errors: databaseErrors,
-  // This many pets with names of typical length use about 80 MB of memory.
+  // This many pets with names of typical length use about 80 MiB of memory (docs/configuration.md).
   maxCached: 2 ** 19,
   isCached: ({ name }) => name.length <= 100,
-  // Must stay as it is, without the table's name: the hashes stored with idempotency keys are of this text, from when
-  // pets were the only resource.
+  // Must not change, because the hashes that are stored with idempotency keys are of this text. It lacks the table's
+  // name, because it comes from when pets were the only resource.
   canonicalText: ({ categoryId, name, status, ...others }) =>
     JSON.stringify([name, categoryId, status, ...Object.entries(others).toSorted(([a], [b]) => a < b ? -1 : 1)])
 }
