@@ -23,9 +23,10 @@ export const pageSize = 50
 
 /**
  * Maps the URL of a page that the operator reached with "Next page" to the URL of the page before it, and to the number
- * of rows on all pages before it. The page itself cannot know them, because cursors lead only forwards.
+ * of rows on all pages before it, unless the operator began on a later page than the first. The page itself cannot know
+ * them, because cursors lead only forwards.
  */
-const pagesBefore = new Map<string, { readonly href: string; readonly rows: number }>()
+const pagesBefore = new Map<string, { readonly href: string; readonly rows: number | undefined }>()
 
 /**
  * Describes which rows of the list the page at `here` has. The total is known only on the last page, if the operator
@@ -116,7 +117,8 @@ export const ListPage = ({ columns, first, here, name, next, page, rows, status 
   const remember = (): void => {
     // While a page loads, `rows` and `next` are still those of the page that was shown before.
     if (page.isLoading || next === undefined) return
-    pagesBefore.set(next, { href: here, rows: (pagesBefore.get(here)?.rows ?? 0) + rows.length })
+    const before = first === undefined ? 0 : previous?.rows
+    pagesBefore.set(next, { href: here, rows: before === undefined ? undefined : before + rows.length })
   }
   return (
     <>

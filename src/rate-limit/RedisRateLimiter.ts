@@ -4,8 +4,8 @@
  *
  * - Each call gets exactly one decision, from the reply of Redis or from memory, or fails by the last law. It ends
  *   within the timeout of Redis (pauses of the process do not count).
- * - Each charge is in one command at most, even if the calling fiber was interrupted. So Redis never counts a charge
- *   twice.
+ * - Each charge is in one command at most, even if the calling fiber was interrupted. So Redis counts a charge once,
+ *   unless the client repeats a command whose connection broke, as it does behind Sentinel.
  * - The charges of one key or address are decided in their order. Those of one command have the same limits.
  * - Counts in memory continue from the reply to the newest command, even if the reply to an older one comes later.
  * - If deciding a batch from a reply throws, it is decided again, from memory. If deciding it from memory throws, the
