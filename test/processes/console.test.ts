@@ -230,6 +230,13 @@ describeConsole((test) => {
     await does({ sees: "21–40 of more, newest first" })
     await next.click()
     await does({ sees: /^41–(\d+) of \1, newest first$/ })
+    // After a reload on the second page, nobody knows how many rows are on the first.
+    await page.goBack()
+    await page.reload()
+    await signIn()
+    await does({ sees: "20 on this page, newest first" })
+    await next.click()
+    await does({ sees: /^\d+ on this page, newest first$/ })
   })
 
   test("says that a list failed instead of that it is empty, and names an unknown key", async (service) => {
