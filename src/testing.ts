@@ -38,13 +38,13 @@ export const layerMemory: Layer.Layer<Parts> = Layer.mergeAll(
 
 type Routes = Effect.Success<ReturnType<typeof HttpRouter.toHttpEffect>>
 
-/** An `HttpClient` that runs the routes in this process, without environment variables, so tests are reproducible. */
+/** An `HttpClient` that runs the routes in this process. They read no environment variables: tests are reproducible. */
 const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
   Layer.effect(
     HttpClient.HttpClient,
     Effect.gen(function*() {
       const handleRequest = yield* makeRoutes
-      // As with a server, a Reference that is set around the layer reaches requests, also if the caller sets another.
+      // As with a server, a Reference that is set around the layer reaches requests, even if the caller sets another.
       const ofServer = HeldServices.omit(yield* Effect.context()).pipe(
         Context.omit(Scope.Scope, Tracer.ParentSpan, References.CurrentLogAnnotations)
       )

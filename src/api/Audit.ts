@@ -39,7 +39,7 @@ export const changesOf = (before: AuditValues | null, after: AuditValues | null)
   Object.keys({ ...before, ...after })
     .map((name) => ({ name, words: wordsOf(name), before: before?.[name], after: after?.[name] }))
 
-/** An entry of the audit log: a change to an API key, or the start or the lifting of a ban. */
+/** An entry of the audit log: an API key was issued or changed, or a ban of it began or was lifted. */
 export const AuditEntry = Schema.Struct({
   /** The id, unique in the log. */
   id: Schema.Int,

@@ -15,8 +15,8 @@ export const nearMissOf = (name: string, known: ReadonlyArray<string>): string |
   known.find((each) => simplify(each) === simplify(name))
 
 /**
- * Returns the known name that takes the fewest edits of `name`: at most two, and at most half as many as `name` has
- * characters. Case, `_` and `-` do not count.
+ * Returns the known name that is the fewest edits away from `name`: at most two, and at most half as many as `name` has
+ * characters. Differences in case, `_` and `-` are no edits.
  */
 export const closestOf = (name: string, known: ReadonlyArray<string>): string | undefined => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)

@@ -119,13 +119,13 @@ export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 /** 408: the request took too long to arrive. */
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
-/** 409: the resource's state does not allow the change, or the `Idempotency-Key` has already issued an API key. */
+/** 409: the state of the resource does not allow the change, or the `Idempotency-Key` already issued an API key. */
 export class Conflict extends declareError<Conflict>()("Conflict") {}
 /** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends declareError<Gone>()("Gone") {}
 /** 412: `If-Match` does not match the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
-/** 413: the body is larger than 16 KiB, or has too many chunks or too long chunk extensions. */
+/** 413: the body is larger than 16 KiB, arrives in too many pieces, or has too long chunk extensions. */
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
 /** 415: the headers do not declare the body as uncompressed `application/json` in UTF-8. */
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
@@ -138,8 +138,8 @@ export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
 /**
- * 429: the API key is banned, as it kept sending requests after 429s (SPEC §8). After `retryAfter`, the ban has ended
- * and no limit is used up.
+ * 429: the API key is banned, because its clients kept sending requests after 429s (SPEC §8). After `retryAfter`, the
+ * ban has ended and no limit is used up.
  */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 /** 429: too many requests without a valid admin token came from the client's address. */

@@ -3,7 +3,7 @@ import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "
 
 type Key = Context.Key<HttpApiMiddleware.AnyId, unknown>
 
-/** The services that a middleware in `Order` requires, but no earlier one provides. In a valid order, `never`. */
+/** The services that a middleware in `Order` requires, but no earlier middleware provides: `never` in a valid order. */
 type Missing<Order extends ReadonlyArray<Key>, Inner = never> = Order extends
   readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
   ? Missing<Before, HttpApiMiddleware.ApplyServices<Last["Identifier"], Inner>>
@@ -19,8 +19,8 @@ type WithOne<Self, Id extends HttpApiMiddleware.AnyId> = Self extends HttpApiGro
   : HttpApiEndpoint.AddMiddleware<Self, Id>
 
 /**
- * The type of `Self` with the middleware in `Order`. Adds the last one first, so that each can require services that an
- * earlier one provides.
+ * The type of `Self` with the middleware in `Order`. Adds the last middleware first, so that each can require services
+ * that an earlier one provides.
  */
 type With<Self, Order extends ReadonlyArray<Key>> = Order extends
   readonly [...infer Before extends ReadonlyArray<Key>, infer Last extends Key]
@@ -40,8 +40,8 @@ type Valid<Order extends ReadonlyArray<Key>> = [Missing<Order>] extends [never] 
   : { readonly missing: Missing<Order> }
 
 /**
- * Adds middleware to an endpoint, or to all endpoints of a group. Write the middleware in the order in which it runs:
- * HttpApi runs the last added middleware first, so this function adds the list from its end.
+ * Adds middleware to an endpoint, or to all endpoints that a group has at this point. Write the middleware in the order
+ * in which it runs: HttpApi runs the last added middleware first, so this function adds the list from its end.
  */
 export function inOrder<const Order extends ReadonlyArray<Key>>(
   ...order: Order & Valid<Order>

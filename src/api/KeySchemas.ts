@@ -60,13 +60,13 @@ const isEnabled = Schema.Boolean.annotate({
 
 /** The body of `issueKey`. */
 export const NewKey = Schema.Struct({
-  /** The name for operators: 1 to 255 characters. */
+  /** The name for operators: 1 to 255 UTF-16 code units, with a visible character and without control characters. */
   name,
   /** The plan, which determines the limits. */
   plan: Plan,
-  /** The limits: required on plan enterprise, and rejected on others. */
+  /** The limits of a key on plan enterprise. Required when a key gets this plan, and rejected on other plans. */
   limits: Schema.optionalKey(Limits),
-  /** When the key stops working. By default, or with `null`, never. */
+  /** When the key stops working. `null` means never, which is also the default of a new key. */
   expiresAt: Schema.optionalKey(
     Schema.NullOr(givenInstant("When the key expires. A date without a time means 00:00 UTC."))
   )
@@ -129,9 +129,9 @@ export const IssuedKey = Schema.Struct({
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /**
- * The position that a cursor encodes: the last key of the previous page or, if its filter found too few keys, the last
- * key that the filter examined. `createdAt` is in epoch milliseconds. Only the cursors of a list with `search` have
- * `name`, because that list is in the order of names.
+ * The position that a cursor encodes. It is the last key that the service examined for the previous page, if no key
+ * after those of the page matched its filter. Otherwise, it is the last key of the page. `createdAt` is in epoch
+ * milliseconds. Only the cursors of a list with `search` have `name`, because that list is in the order of names.
  */
 export interface KeyPosition {
   readonly createdAt: number
@@ -180,7 +180,7 @@ export const KeysQuery = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   /** Only keys in this state. `active` includes banned keys. */
   state: Schema.optionalKey(KeyState),
-  /** Only keys whose name begins with this text, or whose id or last four characters of the secret are this text. */
+  /** Only keys whose name begins with this text, in upper or lower case, or whose `id` or `hint` is this text. */
   search: Schema.String.annotate({
     description:
       "The beginning of the name, in upper or lower case, the whole id, or the last four characters of the secret. " +
@@ -193,13 +193,13 @@ export const KeysQuery = Schema.Struct({
       "Only keys that have not expired yet, and expire at or before this time. A date without a time means 00:00 UTC."
     )
   ),
-  /** Only the key whose current or former secret has this SHA-256, in hexadecimal. */
+  /** Only the key with a current or former secret whose SHA-256 is this, in lower-case hexadecimal. */
   secretHash: Schema.String.annotate({
     description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
     examples: ["0f2e4c1d5b6a7988".repeat(4)]
   }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
     .pipe(Schema.optionalKey),
-  /** Which keys come first. The default is `oldest`. */
+  /** Which keys come first. The default is `oldest`. Has no effect with `search`, which orders keys by name. */
   order: Schema.optionalKey(KeyOrder),
   /** The maximum number of keys. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
@@ -245,7 +245,7 @@ export const FormerSecret = Schema.Struct({
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,
-  /** The last use, with minute resolution. */
+  /** The last use, with minute resolution, if any. */
   lastUsedAt: Schema.NullOr(Instant)
 })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}

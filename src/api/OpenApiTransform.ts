@@ -81,7 +81,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 
   const operations = Object.values(derived.paths).flatMap((item) => [item.get, item.post, item.patch, item.delete])
   for (const operation of operations.filter(Predicate.isNotUndefined)) {
-    // Add the security requirement (SPEC §5) here: `Auth` has no `security` option (OperationMiddleware.ts).
+    // Add the security requirement (SPEC §5) here, because `Auth` has no `security` option (OperationMiddleware.ts).
     operation.security = security
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content, true)

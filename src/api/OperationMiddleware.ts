@@ -53,7 +53,8 @@ const invalidErrors = [
 
 /**
  * If `true`, the endpoints of a group ignore unknown query parameters, but reject near misses: names that equal a known
- * one apart from case, `_` and `-`. If `false`, the parse options of the API decide.
+ * one apart from case, `_` and `-`. A 400 then describes no other unknown parameters or fields. If `false`, the parse
+ * options of the API decide, and a 400 also describes the unknown names that they reject.
  */
 export const IgnoresUnknownNames = Context.Reference<boolean>("petstore/api/IgnoresUnknownNames", {
   defaultValue: () => false
@@ -63,8 +64,8 @@ const invalid = (fields: string) =>
   new Errors.InvalidRequest({ message: `Invalid request: ${fields}${fields.endsWith("?") ? "" : "."}` })
 
 /**
- * Returns a function that describes the near misses in a query. The parse options of the API cannot reject near misses
- * alone: they reject all unknown names or none.
+ * Returns a function that describes the near misses in a query. The parse options of the API cannot reject only near
+ * misses: they reject all unknown names or none.
  */
 const nearMissesIn = ({ query }: HttpApiEndpoint.Top) => {
   const known = query?.ast._tag === "Objects" ? query.ast.propertySignatures.map(({ name }) => String(name)) : []
@@ -96,9 +97,9 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
 }
 
 /**
- * Reads the body before `Validation`. Fails with 408 if the body arrives too slowly, 413 if it is too large or has too
- * many chunks, 415 if the headers do not declare it as uncompressed UTF-8 JSON, 400 if it is malformed, and 417 if
- * `Expect` has an unknown value.
+ * Reads the body before `Validation`. Fails with 408 if the body arrives too slowly, 413 if it is too large, arrives in
+ * too many pieces or has too long chunk extensions, 415 if the headers do not declare it as uncompressed UTF-8 JSON,
+ * 400 if it is malformed, and 417 if `Expect` has an unknown value.
  */
 export class RequestBody extends HttpApiMiddleware.Service<RequestBody>()("petstore/api/RequestBody", {
   error: [
@@ -119,13 +120,16 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: errorResponse(Errors.Gone)
 }) {}
 
-/** The middleware of an operation without a body, in running order. Authentication and rate limits run before it. */
+/**
+ * The middleware of an operation without a body, in the order in which it runs. Before it run `Auth` and `RateLimit`
+ * (under `/v1`) or `AdminAuth` (under `/admin`).
+ */
 export const operationSteps = [ConcurrencyLimit, Validation] as const
 
 /** As `operationSteps`, for an operation with a body. Reads the body first, so that a slow body holds no slot. */
 export const bodySteps = [RequestBody, ...operationSteps] as const
 
-/** All middleware of operations. The API and its groups set its order. */
+/** All middleware that operations under `/v1` declare. `inOrder` and `inOrderForAll` set its order, not this list. */
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
 /** Marks a deprecated endpoint. Responses to its requests carry `headers`, unless Node rejects the request. */
@@ -136,7 +140,7 @@ export class Deprecation extends Context.Service<Deprecation, {
 }>()("petstore/api/Deprecation") {}
 
 /**
- * Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 after `sunset`, add the `Sunset` middleware.
+ * Deprecates an endpoint (SPEC §9.3, RFC 9745, RFC 8594). For a 410 from `sunset` on, add the `Sunset` middleware.
  * `policy` is the path of the page that explains the deprecation and the sunset.
  */
 export const deprecate = (since: Date, sunset: Date, successor: string, policy: string) => {

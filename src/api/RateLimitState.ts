@@ -8,7 +8,7 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
 
 /**
  * The window of the API key with the fewest remaining requests, from the `X-RateLimit-*` headers of a response (SPEC
- * §8). During a ban, none remain.
+ * §8). During a ban, `remaining` is 0.
  */
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */

@@ -43,7 +43,7 @@ const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 const chosenSecrets = new Set<string>()
 const minChosenLength = 16
 
-/** Makes `redactSecrets` redact `secret` too, unless `secret` is so short that ordinary words could contain it. */
+/** Makes `redactSecrets` redact `secret` too, unless `secret` is so short that ordinary text could contain it. */
 export const redactAlso = (secret: string): void => {
   if (secret.length >= minChosenLength) chosenSecrets.add(secret)
 }

@@ -7,9 +7,9 @@ import { oneOf } from "./TextSchemas.ts"
 const counts = {
   /** Requests within the limits. */
   allowed: Schema.Int.annotate({ description: "Requests within the limits." }),
-  /** Requests over a limit. */
+  /** Requests rejected with 429 `rate_limit_exceeded`. */
   rejected: Schema.Int.annotate({ description: "Requests over a limit: 429 rate_limit_exceeded." }),
-  /** Requests during a ban. */
+  /** Requests rejected with 429 `api_key_banned`: during a ban, and the one that began it. */
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
 }
 
@@ -23,7 +23,7 @@ export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> 
 
 /** The request counts of an API key, oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
-  /** By minute, for the last 60 minutes. */
+  /** By minute, for the last 60 minutes, the current one included. */
   minutes: Schema.Array(UsageInterval),
   /** By hour, for at most the last 720 hours. With `USAGE_RETENTION_DAYS`, the operator can keep fewer. */
   hours: Schema.Array(UsageInterval)

@@ -25,8 +25,8 @@ export type IssueKeyError = ErrorOf<"issueKey">
 export type GetKeyError = ErrorOf<"showKey">
 
 /**
- * The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`. Those of a body occur only in `update` and
- * `rotate`.
+ * The errors of `update`, `rotate`, `endFormerSecrets` and `revoke`. Errors of a request body, such as
+ * `UnsupportedMediaType`, occur only in `update` and `rotate`.
  */
 export type ChangeKeyError = ErrorOf<"updateKey">
 
@@ -179,8 +179,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("revoke", api.revokeKey(changeOf(id, options)), options, ofKey(id)),
     /**
-     * Ends the ban of a key. Without Redis, ends it only in the process that responds. Limits that the key has used up
-     * stay used up.
+     * Ends the ban of a key. Without Redis, or while Redis does not respond, ends it only in the process that responds.
+     * Limits that the key has used up stay used up.
      */
     unban: (id: string, options?: CallOptions): Effect.Effect<void, GetKeyError> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),

@@ -8,7 +8,7 @@ import { RetryAfter } from "../api/ErrorSchemas.ts"
 type Request = HttpClientRequest.HttpClientRequest
 
 const safe = {
-  /** The description, without the URL, the host and the cause. */
+  /** The description, without the URL and the host. Only that of `InvalidInput` has the message of the cause. */
   message: Schema.String
 }
 
@@ -25,7 +25,7 @@ export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>()
 /** The service returned an error that this version of the API does not declare for the operation. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
-/** An argument or a header is invalid, so the client sent no request. */
+/** An argument or a header is invalid, so the client did not send the request, or its retry. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", safe) {}
 
 /** The effect that returns the API key or the token failed, so the client did not send the request, or its retry. */
@@ -45,8 +45,8 @@ export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
  * A failure other than the API's declared errors. If an endpoint of your own `HttpApi` declares this error and fails
  * with it, the endpoint responds with 502.
  *
- * The encoded form is safe to pass on: it has only `reason`, `requestId` and `retryAfter`. The URL, the host and the
- * causes stay in the process that made the call: in `message`, and in the `cause` of `reason`.
+ * The encoded form is safe to pass on: besides `_tag`, it has only `reason`, `requestId` and `retryAfter`. The URL, the
+ * host and the causes stay in the process that made the call: in `message`, and in the `cause` of `reason`.
  */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   /** The kind of failure. Its `message` is safe to pass on. */

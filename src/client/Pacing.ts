@@ -1,7 +1,8 @@
 /**
  * Paces the requests of a client by the rate-limit headers of responses (SPEC §8), so that a program that calls in a
- * loop does not get its API key banned. Waiting calls are sent in order of arrival. During a pause, however, a call
- * that cannot wait for its end is not kept in line behind those that can: it gets the 429, or is sent.
+ * loop does not get its API key banned. Waiting calls are sent in order of arrival. But a call whose deadline comes
+ * before the end of a pause does not stay in line behind calls that wait for that end. It gets the 429 that began the
+ * pause, or is sent.
  */
 import { Clock, DateTime, Deferred, Duration, Effect, Exit, Option, Random, Ref } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -12,8 +13,8 @@ import type { ClientMetrics } from "./ClientMetrics.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * A 429 begins a `Pause`. For this time, a call whose `deadline` comes before the end of the pause gets that 429 at
- * once. Later, such a call is sent: if the 429 was of a ban, an operator may have lifted it.
+ * A 429 begins a `Pause`. During the first `maxProbeDelayMs` of it, a call whose `deadline` comes before the end of the
+ * pause gets that 429 at once. Later, such a call is sent: if the 429 was of a ban, an operator may have lifted it.
  */
 const maxProbeDelayMs = 60_000
 
@@ -77,8 +78,8 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
   }, Effect.uninterruptible)
 
   /**
-   * Raises `maxInFlight` by 1 if a response takes over a second, but not over the remaining requests. So a slow request
-   * does not block other calls.
+   * Raises `maxInFlight` by 1 if a response takes more than a second, but at most to the remaining requests or, after
+   * their reset, to the limit. So a slow request does not block other calls.
    */
   const raiseLimit = Effect.andThen(Effect.delay(update(withRaisedLimit), "1 second"), Effect.never)
 
@@ -101,8 +102,8 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
     latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
     /**
-     * Sends the request once the earlier calls in line are sent. But if a 429 began a pause that ends after `deadline`
-     * (epoch ms), returns that 429 at once, until the pause's `probeAt`.
+     * Sends the request when `releaseFirst` releases its call from the line. But if a 429 began a pause that ends after
+     * `deadline` (epoch ms), returns that 429 at once, until the pause's `probeAt`.
      */
     attempt: Effect.fnUntraced(function*<E, R>(send: Effect.Effect<Response, E, R>, deadline: number) {
       const waiter: Waiter = { deadline, released: yield* Deferred.make<"send" | Response>() }
@@ -135,8 +136,8 @@ export type Pacing = Effect.Success<ReturnType<typeof makePacing>>
 
 /**
  * Releases the first calls in line while fewer than `maxInFlight` are in flight. If a pause ends by a call's deadline,
- * the call waits. If the pause ends later, the call gets the pause's `rejection` until `probeAt`. From `probeAt` on, or
- * in a pause without a `rejection`, such a call is sent despite the pause.
+ * the call waits. If the pause ends later, the call gets the pause's `rejection` at once, until `probeAt`. From
+ * `probeAt` on, or in a pause without a `rejection`, such a call is sent as if there were no pause.
  */
 const releaseFirst = (state: PacingState, now: number) => {
   const pause = state.pause !== undefined && now < state.pause.endsAt ? state.pause : undefined

@@ -120,8 +120,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     get: (id: bigint, options?: CallOptions): Effect.Effect<Pet, GetError> =>
       call("get", api.getPet({ params: { petId: id } }), options, { "pet.id": id }),
     /**
-     * The window of the API key with the fewest remaining requests, from the latest rate-limit headers (SPEC §8). None
-     * remain during a ban. The value is `None` before the first such headers.
+     * The window of the API key with the fewest remaining requests, from the latest rate-limit headers (SPEC §8).
+     * During a ban, its `remaining` is 0. The value is `None` before the first such headers.
      */
     rateLimit
   }

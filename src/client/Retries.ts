@@ -18,10 +18,10 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * A retry must start within this time of the call's start. If backoff or `Retry-After` would delay it more, the call
-   * fails at once. A call waits for the end of a used-up limit or a ban only if that comes within this time. Otherwise,
-   * the call is sent without this wait, or fails with the last 429 if that is less than a minute old. The default and
-   * the maximum are the call's `timeout`.
+   * The wait budget, from the start of the call. If backoff or `Retry-After` would delay a retry beyond it, the call
+   * fails at once. A call waits for the end of a used-up limit or a ban only if that end comes within the budget.
+   * Otherwise, the request is sent without this wait, or the call fails with the 429 that began the pause, if that is
+   * less than a minute old. The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -87,7 +87,7 @@ export const makeTransport = Effect.fnUntraced(function*(
   })
   const baseUrl = HttpClientRequest.prependUrl(parseBaseUrl(defaults.baseUrl))
   // Not `HttpClient.transform`, which would run the `preprocess` of `client` once per call. `client.execute` runs it
-  // for each attempt, because `preprocess` may sign requests.
+  // for each attempt. A `preprocess` that signs requests needs that.
   const httpClient = HttpClient.makeWith<never, never, PetstoreClientError, CurrentCall>(
     Effect.flatMap((request) => send(baseUrl(request))),
     Effect.succeed
@@ -118,7 +118,7 @@ const parseBaseUrl = (baseUrl: string | URL): string => {
 /** In browsers, do not set `User-Agent`, because the service would have to allow that header (CORS). */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
-// Check headers before Node does, because Node's error quotes the invalid value, which may be the API key.
+// Check headers before `fetch` does: the error of Node's `fetch` quotes an invalid value, which may be the API key.
 const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\r\n]*[\t -~\x80-\xff]*[\r\n]*$/]
 
 const authorize = Effect.fnUntraced(function*(request: Request, secret: Secret, own: Headers.Input) {
