@@ -4,6 +4,7 @@ import { once } from "node:events"
 import { readFileSync } from "node:fs"
 import { createServer } from "node:https"
 import { withChecksum } from "../../src/api/Secrets.ts"
+import { printable } from "../../src/command/KeyOutput.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
@@ -103,6 +104,9 @@ const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =
   })
 
 describe("The petstore command", () => {
+  it("prints \\ufffd for characters of a name that would move the cursor or reorder a line", () => {
+    assert.strictEqual(printable("a\u001b\u2028\u202e\u2066\u200fb"), `a${"\ufffd".repeat(5)}b`)
+  })
   describe.each(Object.entries(lines))("exits with %s", (outcome, rows) => {
     it.effect.each(rows)("%s", (row) => run("127.0.0.1:1", outcome, ...row))
   })

@@ -196,8 +196,13 @@ describeOnEach(servers, "Key operations", (it) => {
       for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)
       assert.strictEqual((yield* call("POST /rotate")).headers.get("etag"), `"3"`)
       assert.isEmpty((yield* client.get(id)).formerSecrets)
-      const calls = [client.update(id, { name: "c" }, { version: 2 }), client.rotate(id, { version: 2 })]
-      for (const call of calls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
+      const outdatedCalls = [
+        client.update(id, { name: "c" }, { version: 2 }),
+        client.rotate(id, { version: 2 }),
+        client.endFormerSecrets(id, { version: 2 }),
+        client.revoke(id, { version: 2 })
+      ]
+      for (const call of outdatedCalls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
       yield* client.revoke(id, { version: 3 })
     }))
 

@@ -172,6 +172,13 @@ it.effect("Lists have 20 items by default, and the list of the keys with the mos
     assert.deepStrictEqual([pets, keys, entries, top].map(({ length }) => length), [20, 20, 20, 10])
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
+it.effect("layerTest issues a key of the plan Enterprise with the given limits", () =>
+  Effect.gen(function*() {
+    const { keys } = yield* Effect.flatMap(AdminClient, ({ list }) => list())
+    const issued = keys.map(({ limits, plan }) => ({ limits, plan }))
+    assert.deepStrictEqual(issued, [{ limits: { perMinute: 2, perDay: 3 }, plan: "enterprise" }])
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest({ ...never, limits: { perMinute: 2, perDay: 3 } })))))
+
 it.effect("layerService serves no documents", () =>
   Effect.gen(function*() {
     for (const path of ["/", "/docs", "/openapi.json"]) {
