@@ -3,19 +3,19 @@ import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
- * Runs statements of the admin API, of the expiry, and of background writes to tables that only the admin API reads,
- * and limits how many connections they use at once. So waits on these tables leave connections for the API, the lookup
- * of keys, `/readyz` and the saves of rate-limit states.
+ * Runs statements of the admin API, of `Expiry.ts`, and of background writes to tables that only the admin API reads,
+ * and limits how many connections they use at once. So while such statements wait for locks, the pool still has
+ * connections for the API, the lookup of keys, `/readyz` and the saves of rate-limit states.
  */
 export class AdminShare extends Context.Service<
   AdminShare,
   <A, E, R>(statements: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 >()("database/AdminShare") {
-  /** A quarter of the pool, but at least one connection. */
+  /** The limit is a quarter of the pool, but at least one connection. */
   static readonly ofPool = (maxConnections: number) =>
     Effect.map(Semaphore.make(Math.max(1, Math.floor(maxConnections / 4))), (share) => AdminShare.of(share.withPermit))
 
-  /** For the embedded database, which has one connection. */
+  /** No limit, for the embedded database: it has one connection, which all statements share. */
   static readonly unlimited = AdminShare.of(identity)
 }
 

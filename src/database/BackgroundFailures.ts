@@ -7,7 +7,7 @@ import { Context, Effect, Layer } from "effect"
 export class BackgroundFailures extends Context.Service<BackgroundFailures, {
   /** Returns an effect that counts one failure of the task with this name. */
   makeCounter(task: string): Effect.Effect<Effect.Effect<void>>
-  /** Runs when a shutdown cannot write all values, so that the process can exit with 1. */
+  /** Runs when a last flush (`WriteBehind.ts`) cannot write all values, so that the process can exit with 1. */
   onLostValues(): void
 }>()("database/BackgroundFailures") {
   /** For tests, and for stores in memory, whose writes do not fail. */

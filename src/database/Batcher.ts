@@ -2,14 +2,15 @@
  * Turns `run`, which processes a batch of items, into a function for one item.
  *
  * Laws, in any order of calls, ends of `run`, interruptions and the end of the scope:
- * 1. A call ends once. It fails with `late` if it has no result `timeout` after its start (pauses of the process do not
- *    count), or when the scope closes. It ends as interrupted only if its own fiber was interrupted.
- * 2. A result is from a run that began after the call, or from one that `mayJoin` allowed the call to join.
+ * 1. A call ends once. It fails with `late` if it has no result when `timeout` ends, or up to two ticks earlier, or
+ *    when the scope closes. A pause of the process counts as at most `maxTickMs`. A call ends as interrupted only if
+ *    its own fiber was interrupted.
+ * 2. A result is from a run that began after the call, or from a batch that `mayJoin` allowed the call to join.
  * 3. If `canSplit` holds for the failure of a batch of several items, the batch runs again in halves, one after the
  *    other. Each call gets the result of its own half as soon as that half ends, whatever happens to the other half.
  * 4. At most `concurrency` runs with at most `size` items each run at once. A run that is interrupted counts until it
  *    has ended.
- * 5. A run is interrupted once all of its calls are late, and no half begins without a waiting call.
+ * 5. A run is interrupted once all of its calls without a result are late. No half begins without a waiting call.
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber, Latch, Tracer } from "effect"
 import { callTimeout } from "./Deadline.ts"
@@ -35,7 +36,7 @@ interface Options<A, B, E, U> {
   readonly concurrency: number
   readonly size: number
   readonly timeout?: Duration.Duration
-  /** The failure of a call that has no result after `timeout`, whose scope closes, or whose `run` is interrupted. */
+  /** The failure of a call that has no result in time, whose `run` is interrupted, or whose batcher's scope closes. */
   readonly late: U
   /**
    * Whether one item can have caused this failure, so that a batch of several items runs again in halves. By default,
@@ -54,11 +55,11 @@ const tickMs = 50
 const maxTickMs = 250
 
 /**
- * While `concurrency` batches run, new calls are queued. The next batch takes the newest items, at most `size`. Calls
- * of a batch for the same item share one result.
+ * New calls are queued while `concurrency` batches run, else until the event-loop turn ends. The next batch takes the
+ * newest items, at most `size`. Calls of a batch for the same item share one result.
  *
- * This is not Effect's `RequestResolver`, which takes the sets of its batches from a pool, and V8 retains what they
- * held. With this batcher instead, a create or a get takes 0.85 times the CPU (docs/performance.md).
+ * Effect's `RequestResolver` reuses the sets of its batches, and V8 keeps their former entries alive. With this batcher
+ * instead, a create or a get takes 0.85 times the CPU (docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E, U>({
   canSplit = () => false,
@@ -115,8 +116,8 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
           const middle = items.length >> 1
           return Effect.andThen(runHalf(batch, items.slice(0, middle)), runHalf(batch, items.slice(middle)))
         }
-        // `run` can end as interrupted although no caller was, for example if a fiber that it awaits was interrupted.
-        // Its calls then fail with `late`.
+        // `run` can end as interrupted although no caller is, for example if it awaits a fiber that is interrupted. The
+        // calls then fail with `late`.
         const exit = Cause.hasInterruptsOnly(cause) ? unavailable : Exit.failCause(cause)
         return Effect.sync(() => endItems(batch, items, () => exit))
       }
@@ -139,7 +140,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
     const waiting = queued.filter(({ complete }) => complete !== undefined)
     // The inner set has each item once, the newest first.
     const items = new Set(new Set(waiting.map(({ item }) => item).toReversed()).values().take(size))
-    // With fewer than `size` items, the batch takes all calls, as most batches do, and skips the filters.
+    // Most batches have fewer than `size` items. Such a batch takes all waiting calls, and skips these two filters.
     queued = items.size < size ? [] : waiting.filter(({ item }) => !items.has(item))
     const taken = queued.length === 0 ? waiting : waiting.filter(({ item }) => items.has(item))
     const calls = Map.groupBy(taken, ({ item }) => item)
@@ -151,7 +152,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
 
   const runBatches = Effect.gen(function*() {
     yield* hasQueued.await
-    // Let the other calls of this event-loop turn join the batch.
+    // Wait until this event-loop turn ends, so that the batch takes all calls of the turn.
     yield* Effect.yieldNow
     const batch = takeBatch()
     if (batch.calls.size === 0) return
@@ -159,7 +160,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
     batch.fiber = yield* Effect.forkChild(Effect.ignoreCause(results), { startImmediately: true })
     yield* Fiber.await(batch.fiber)
     running.delete(batch)
-    // Calls are left if the batch was interrupted, or if their half did not begin, because none of them waited.
+    // Calls are left if the batch was interrupted, or if `runHalf` skipped their item because none of them waited.
     endItems(batch, [...batch.calls.keys()], () => unavailable)
   })
 

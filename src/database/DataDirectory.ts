@@ -39,7 +39,10 @@ export class DataDirectoryFailed extends Data.TaggedError("DataDirectoryFailed")
     `nothing more and exits. Free space or repair the disk, then start the service again.`
 }
 
-/** Called with the failure when this process must stop using its data directory. */
+/**
+ * Called with the failure when this process must stop using the data directory of its open database. If the database
+ * cannot open, its layer fails instead.
+ */
 export type OnDirectoryLost = (error: DataDirectoryFailed | DataDirectoryLost) => void
 
 /** Makes the changes of a directory's entries durable: its new, renamed and deleted files. */
@@ -54,7 +57,7 @@ export const syncDirectory = (directory: string): void => {
 
 export const hasEmbeddedDatabase = (directory: string): boolean => existsSync(join(directory, "pgdata", "PG_VERSION"))
 
-/** Creates the data directory, unless it exists, and returns its path. `setting` names it in errors. */
+/** Creates the data directory, unless it exists, and returns its path. Errors name the setting `setting`. */
 export const createDirectory = Effect.fnUntraced(function*(directory: string, setting: string) {
   const { makeDirectory } = yield* FileSystem.FileSystem
   const unusable = (cause: unknown) => new DataDirectoryUnusable({ directory, setting, cause })

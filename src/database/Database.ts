@@ -53,12 +53,12 @@ export interface Options {
   /** Whether the start migrates the server. If false, it only checks the version of the schema. */
   readonly migrates: boolean
   /**
-   * The tables that tell whether the database is new: all of them are empty then. The start warns if the database is
-   * new, but `directory` has an embedded database.
+   * The tables that tell whether the database has data. If all of them are empty, but `directory` has an embedded
+   * database, the start logs a warning.
    */
   readonly firstTables: ReadonlyArray<string>
   readonly names: Names
-  /** The gauges of open connections, and of `maxConnections`. */
+  /** The gauges of the pool's open connections, and of `maxConnections`. */
   readonly metrics: Readonly<Record<"connections" | "maxConnections", Metric.Gauge<number>>>
 }
 
@@ -160,8 +160,8 @@ const mayRecover = (failure: StartFailure): boolean => {
 const statementTimeoutMs = 2_500
 
 /**
- * A live server ends the reply to a statement within this time. Behind a pooler, only the deadlines of callers end a
- * statement: after at most 5 seconds, and the time that a cancellation takes.
+ * A live server ends the reply to a statement within this time. Without a pooler, `statement_timeout` ends the
+ * statement. Behind a pooler, the caller's deadline, at most 5 seconds, cancels it.
  */
 const maxWaitMs = { direct: statementTimeoutMs + 1_000, pooled: 5_500 }
 
@@ -170,7 +170,8 @@ const openSocket = ({ host, port }: Server) => (): Socket =>
 
 const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }: Server, timeoutMs: number) => ({
   url,
-  // Without `database`, `host` and `port`, the driver's spans show defaults, not the parts of `url`.
+  // Without `database`, `host` and `port`, the spans of statements show the defaults of `PoolClient`, not the parts of
+  // `url`.
   database,
   host,
   port,
@@ -181,7 +182,10 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
   startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
 })
 
-/** One connection without a statement timeout, because migrations and imports may take long. */
+/**
+ * One connection for migrations and imports, which may take long. It has no statement timeout, except behind a pooler:
+ * there, that of the role applies.
+ */
 export const withoutTimeout = (target: Server) =>
   PoolClient.layer({ ...optionsOf(target, 0), maxConnections: 1 }, target.isPooled)
 
@@ -192,11 +196,10 @@ class SessionLost extends Data.TaggedError("SessionLost") {
 const checkInterval = Duration.seconds(5)
 
 /**
- * Runs `statements` on one connection, and fails if that connection is half-open: the other end is gone, but nothing
- * has closed it. A migration may take long, so silence does not prove this. A session that has been idle for five
- * seconds proves it: the server waits for this process, while this process waits for the server, so a statement or a
- * reply was lost. A second connection looks for such a session, and ends it, because it may hold the lock of the
- * migrations.
+ * Runs `statements`, and fails if the network has lost a statement or a reply, so that this process and the server wait
+ * for each other. A migration may take long, so silence does not prove such a loss. It is proved if the session of this
+ * connection has been idle on the server for five seconds. A second connection checks this, and then ends the session,
+ * because it may hold the lock of the migrations. After a crash of the server, it finds no session, and proves nothing.
  */
 const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
@@ -210,8 +213,8 @@ const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, 
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE pid = ${session?.pid ?? 0} AND state LIKE 'idle%' AND state_change < now() - interval '5 seconds'`)
     const check = Effect.provide(end, Layer.fresh(withoutTimeout(target))).pipe(
-      // The check can fail on its own, for example if the server has no connection left for it. That proves nothing
-      // about the session.
+      // The check can fail on its own, for example if the server has no connection left for it. Such an error proves
+      // nothing about the session. But a check without a reply fails the start's attempt by the timeout below.
       Effect.catchIf(SqlError.isSqlError, () => Effect.succeed([])),
       Effect.timeout(Duration.times(checkInterval, 2)),
       Effect.delay(checkInterval),

@@ -2,19 +2,20 @@
  * Bounds the time of effects that use the database.
  *
  * Laws, whatever the effect does and whenever it is interrupted:
- * 1. A call ends `timeout` after its start at the latest, or up to 100 ms after a pause of the process that lasted
- *    until then. A call without a result fails with `late`. It does not wait for the interruption of its effect,
- *    because the driver may have to open a connection to cancel a statement.
- * 2. A call ends as interrupted only if its caller was. If the scope interrupts the effect, the call fails with `late`.
- * 3. An effect that has begun is interrupted when its call or the scope ends, whatever it is doing at that time.
- * 4. All calls within `shared` end `callTimeout` after the start of `shared` at the latest, however many follow one
- *    another.
+ * 1. A call ends `timeout` after its start at the latest. If the process is paused at that time, the call ends up to
+ *    100 ms after the pause. A call without a result fails with `late`. It does not wait for the interruption of its
+ *    effect, because the driver may have to open a connection to cancel a statement.
+ * 2. A call ends as interrupted only if its caller was. If the scope of `make` interrupts the effect, the call fails
+ *    with `late`.
+ * 3. An effect that has begun is interrupted when its call or the scope ends.
+ * 4. All calls within `shared` end `callTimeout` after the start of `shared` at the latest, as in law 1, however many
+ *    follow one another.
  */
 import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
-/** The failures, chosen by the application, of statements during an outage. */
+/** The application's errors for statements that fail in an outage. */
 export interface OutageErrors<U> {
-  /** The failure while the database does not respond. */
+  /** The failure in an outage, unless the database only rejects writes. */
   readonly unavailable: U
   /** The failure while the database rejects writes. */
   readonly readOnly: U
@@ -23,8 +24,8 @@ export interface OutageErrors<U> {
 export const callTimeout = Duration.seconds(3)
 
 /**
- * After a pause of this process, overdue timers fire before replies are read. So each wait is two timers: the second, of
- * this length, starts only when the first fires, however late, and replies are read meanwhile.
+ * After a pause of this process, overdue timers fire before replies are read. So each wait is two timers. The second,
+ * of at most this length, starts only when the first fires, however late. Replies are read before the second fires.
  */
 const readTimeMs = 100
 
@@ -57,7 +58,7 @@ const failAfter = <U>(late: U, timeout: Duration.Duration) =>
 export const make = Effect.fnUntraced(function*<U>(late: U, timeout = callTimeout) {
   const scope = yield* Effect.scope
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    // Without the mask, an interruption between the fork and `ensuring` would leave the effect without an owner.
+    // Without the mask, an interruption between the fork and `ensuring` would leave the effect running.
     Effect.uninterruptibleMask((restore) =>
       Effect.flatMap(Effect.forkIn(effect, scope), (fiber) => {
         const ended = Effect.flatMap(

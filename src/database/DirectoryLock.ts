@@ -40,8 +40,7 @@ export const watchFile = (path: string): () => boolean => {
 
 /**
  * Locks a directory with SQLite's file lock. Unlike a PID file, the lock is released when the process exits, and works
- * between containers. The returned function tells whether the process still has the lock: the lock is lost while its
- * file is missing or replaced.
+ * between containers of one machine. The returned function is the check of law 3.
  */
 export const acquire = (
   directory: string,

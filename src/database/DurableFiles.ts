@@ -6,7 +6,7 @@ import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { syncDirectory } from "./DataDirectory.ts"
 
-/** An open file or directory of PGlite. `nfd` is Node's file descriptor. */
+/** A file or directory that PGlite has open. `nfd` is Node's file descriptor. */
 interface Stream {
   readonly nfd: number
   readonly node: FileNode
@@ -73,6 +73,7 @@ export const syncTree = async (directory: string): Promise<void> => {
 /**
  * PGlite's files on a disk, which survive a power loss. PGlite's own `NodeFS` has no fsync.
  *
+ * Laws:
  * 1. When an fsync succeeds, the file is durable, and so is each directory whose entries changed before.
  * 2. A write is complete or fails: after a short write, the rest is written too, unless the disk reports an error.
  * 3. The first failure after which a file may lack its data calls `onFailure`, and all later changes fail too.
@@ -121,7 +122,7 @@ export class DurableFiles extends NodeFS {
         throw new FS.ErrnoError(cause?.errno ?? ioError)
       }
     }
-    /** Adds or removes an entry of `parent`, which the next fsync makes durable. */
+    /** Runs a change of the entries of `parent`. The next fsync makes it durable. */
     const changing = <A>(operation: string, parent: FileNode, run: () => A): A =>
       guard(operation, parent, () => {
         const result = run()

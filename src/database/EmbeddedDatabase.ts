@@ -130,7 +130,7 @@ const upkeep = Effect.gen(function*() {
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** The embedded database in an existing directory. `setting` names the directory in errors. */
+/** The embedded database in an existing directory. Errors name the setting `setting`. */
 export const layer = (directory: string, setting: string, onLost: OnDirectoryLost) =>
   Layer.unwrap(Effect.gen(function*() {
     // Resolve a symbolic link once at startup, because its target may change while the process runs.
@@ -140,7 +140,8 @@ export const layer = (directory: string, setting: string, onLost: OnDirectoryLos
     })
     const isHeld = yield* DirectoryLock.acquire(path, setting)
     // Once a check finds the lock file or `pg_control` missing or replaced, the directory stays lost, even if the file
-    // returns: another process may have written to the directory. It is also lost once a change of a file has failed.
+    // returns: another process may have written to the directory. It is also lost once `DurableFiles` reports a
+    // failure.
     let lost: DataDirectoryFailed | DataDirectoryLost | undefined
     let isOpen = false
     const lose = (error: DataDirectoryFailed | DataDirectoryLost) => {
@@ -149,8 +150,8 @@ export const layer = (directory: string, setting: string, onLost: OnDirectoryLos
     }
     const isOwned = () => lost === undefined && isHeld()
     const opened = open(path, setting, isOwned, (reason) => lose(new DataDirectoryFailed({ directory, reason })))
-    // PGlite can open although a change of a file failed, or fail later with an error that does not name the file. So
-    // fail with `lost` if it is set, whatever the result.
+    // After a failed change of a file, PGlite can still open, or fail later with an error that does not name the file.
+    // So fail with `lost` if it is set, whatever the result.
     const result = yield* Effect.result(opened)
     const database = yield* lost === undefined ? Effect.fromResult(result) : Effect.fail(lost)
     isOpen = true

@@ -25,9 +25,10 @@ const describeCounts = (counts: Effect.Success<ReturnType<typeof countRows>>): s
   counts.filter(({ rows }) => rows > 0).map(({ name, rows }) => `${rows} ${name}`).join(", ")
 
 /**
- * Rejects a database that has any other client, because each could be a running service. Its `application_name` is a
- * setting, so it proves nothing. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of
- * other roles. In this case, `usename` excludes processes of the server, such as autovacuum, for which it is null.
+ * Rejects a database that has any other client, because each could be a running service. A client's `application_name`
+ * is a setting, so it proves nothing. Without the role `pg_read_all_stats`, `backend_type` is null for all sessions of
+ * other roles. So the query also excludes sessions without a `usename`: they are processes of the server, such as
+ * autovacuum.
  */
 const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // Within a transaction, `pg_stat_activity` shows what its first read found, until this snapshot is cleared.
@@ -45,7 +46,7 @@ const rejectOtherClients = Effect.fnUntraced(function*(to: SqlClient.SqlClient, 
 
 /**
  * Migrates the server, and rejects it if it has other clients or rows. The Migrator locks its table until this
- * transaction ends, so a process that starts meanwhile waits.
+ * transaction ends, so a process that starts meanwhile waits before it migrates.
  */
 const prepare = Effect.fnUntraced(function*(to: SqlClient.SqlClient, names: Database.Names) {
   // The role may have a statement timeout (docs/database.md suggests one behind PgBouncer), but imports may take long.

@@ -5,7 +5,7 @@
  * 1. A failure that `isOutage` recognises, because it ends by itself or with an operator's repair or restart, becomes
  *    one of `OutageErrors`, and is logged once.
  * 2. Any other `SqlError` becomes a defect that holds it unchanged.
- * 3. A failure that is neither a `SqlError` nor a timeout passes unchanged.
+ * 3. A failure that is neither a `SqlError` nor a `TimeoutError` passes unchanged.
  */
 import { Cause, type Duration, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"

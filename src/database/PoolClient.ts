@@ -3,11 +3,11 @@
  *
  * Laws, for any statement or transaction on any connection (except streams of rows, which are not watched):
  * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
- *    Behind a pooler, the session is ended first, if the pooler runs one more statement in it.
+ *    Behind a pooler, the session is ended first, if the pooler runs `endReadOnlySession` in it.
  * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most as
- *    often as the pool has connections. It fails earlier if the session that rejects it was opened after the first
- *    rejection, or if two rejections come before any of the sessions has told its age. A session that replies without
- *    an age counts as opened before. So it usually fails only if the server of new sessions is read-only.
+ *    often as the pool has connections. It fails earlier if a session rejects it that was opened after the first reply
+ *    with an age (`ageOfSession`), or if two rejections come before any such reply. A session that replies without an
+ *    age counts as opened before. So it usually fails only if the server of new sessions is read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
  *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
  * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed: while `PoolSockets` is

@@ -5,7 +5,7 @@
  * 1. A statement is lost if its reply has not ended `maxWaitMs` after the statement was sent. A live server ends each
  *    reply earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
  * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So if
- *    all connections of a pool die together, the first lost statement destroys all of them.
+ *    all connections of a pool die together, the first lost statement also destroys those that were silent as long.
  * 3. A socket that has received a byte is not destroyed while no statement is lost, however long it is idle, and
  *    whatever the driver opens or cancels meanwhile.
  * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. Only laws 2 and 4 destroy

@@ -1,10 +1,10 @@
 /**
  * Batches calls: the calls of a batch share statements or a transaction. All creates and changes of collections are
- * batched, and the reads that their caches cannot serve.
+ * batched, and the reads that their caches cannot serve, except within a transaction (law 3).
  *
  * Laws, beside those of `Batcher`:
  * 1. A value that the server rejects (SQLSTATE classes 22 and 23) fails only the calls with this value, with a defect.
- * 2. An outage fails the calls of the statement that met it with one of `errors`.
+ * 2. An outage that ends a run fails the calls of this run with one of `errors`.
  * 3. A call within a transaction runs in that transaction: alone, at once, on its connection, and with `isShared`
  *    false. It has no deadline of its own. So a rollback undoes all of it, and it never waits for the connection that
  *    its own transaction holds.
@@ -52,7 +52,7 @@ const make = Effect.fnUntraced(function*<A, B, E, U>(
   return (item: A) => Effect.withFiber((fiber) => isInTransaction(sql, fiber) ? callAlone(item) : call(item))
 })
 
-/** Runs two batches at once: the database works on one while this process decodes the other. */
+/** Runs up to two batches at once: the database works on one while this process decodes the other. */
 export const read = <A, B, E, U>(options: Options<A, B, E, U>) => make(2, options)
 
 export const write = <A, B, E, U>(options: Options<A, B, E, U>) => make(1, options)

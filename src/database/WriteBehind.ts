@@ -3,15 +3,15 @@
  * and when the scope closes. It keeps these laws, whatever the order of adds, flushes, failures, interruptions and the
  * end of its scope:
  *
- * 1. A value stays in the buffer until a write with this value succeeds, and is not written again after that. Only laws
- *    4 and 5 lose values.
+ * 1. A value, or its combination with newer values of its key (`combine`), stays in the buffer until a write with it
+ *    succeeds, and is not written again after that. Only laws 4 and 5 lose values.
  * 2. One write runs at a time, and the next starts after it has ended. So the values of a key are written in order,
  *    unless the database commits the statement of a failed write late.
- * 3. A write that fails is repeated with its values, combined with newer values of their keys. If the failed write had
+ * 3. The values of a failed write are written again, combined with newer values of their keys. If the failed write had
  *    committed nevertheless, for example after the timeout of five seconds, its values count twice, unless `write`
  *    replaces stored values, or recognises values that are stored already.
- * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest are dropped until
- *    90 % are left, and the number of dropped values is logged.
+ * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest pending ones are
+ *    dropped until 90 % of `maxPending` are left, and the number of dropped values is logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
  *    lost: their number is logged, and `BackgroundFailures.onLostValues` runs.
  * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law
@@ -122,10 +122,11 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evict()
     },
     /**
-     * Runs `read` while no flush runs, so that each value is either in the table or pending. Waits for a running flush.
+     * Runs `read` while no flush runs, so that each value is either in the table or pending. Waits for a running flush,
+     * and for earlier calls.
      */
     betweenFlushes: <B, E, R>(read: Effect.Effect<B, E, R>) => lock.withPermit(read),
-    /** The number of pending keys, including those of a running flush. */
+    /** The number of pending values, plus those that a running flush has not yet written. */
     size: (): number => pending.size + taken.length,
     /** The pending values, oldest first, excluding those of a running flush. */
     values: (): ReadonlyArray<A> => [...pending.values()]

@@ -1,7 +1,8 @@
-/**
- * The statements of each part of the service, so that a part can be removed, or copied to another service, with its
+/*
+ * Each part of the service has an array of statements. So a part can be removed, or copied to another service, with its
  * tables.
  */
+
 const pets = [
   // GENERATED ALWAYS rejects an operator's INSERT that sets an id, because the sequence would assign the same id later.
   `CREATE TABLE pets (

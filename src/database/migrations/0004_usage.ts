@@ -1,10 +1,10 @@
 /**
  * Tables for usage counts: processes write the counts of each minute to rows of their own, without waiting for each
- * other, and later add them up to totals. The table `key_usage` stays: processes of the previous version write it during
- * the upgrade, and its rows are read until they expire.
+ * other, and later add them up to totals. The table `key_usage` stays: processes of the previous version write it
+ * during the upgrade, and its rows are read until they expire.
  */
 export default [
-  // A row has the counts of one process in one minute, for keys whose ids end with the same characters (`part`). Its
+  // A row has counts of one process in one minute, for keys whose ids end with the same two characters (`part`). Its
   // counts are written once. `process` and `number` identify the row, so that a repeated write has no effect.
   `CREATE TABLE key_usage_minutes (
     part text NOT NULL,
@@ -20,8 +20,9 @@ export default [
   )`,
   `CREATE INDEX key_usage_minutes_starts_at ON key_usage_minutes (starts_at)`,
   `CREATE INDEX key_usage_minutes_rest ON key_usage_minutes (part) WHERE NOT is_added_up`,
-  // The sums of those counts of all processes, by hour and by day (`seconds` is the length). The primary key begins
-  // with the time, so that new rows append to its index. Each ranking has an index of its own.
+  // The sums of those counts of all processes, by hour and by day (`seconds` is the length). In the primary key, the
+  // time precedes the key, so that new rows of a length come after its older ones in the index. The ranking by each
+  // kind of count has an index of its own.
   `CREATE TABLE key_usage_totals (
     seconds integer NOT NULL,
     starts_at timestamptz NOT NULL,

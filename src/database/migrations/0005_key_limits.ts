@@ -1,7 +1,7 @@
 /**
  * Each process saves the rate-limit states of keys to rows of its own. `rate_limits` stays for processes of the
- * previous version. This migration copies its current states once, as rows of process 0. A process loads such a row for
- * a key that no process has saved since then.
+ * previous version. This migration copies its unexpired states of keys once, as rows of process 0. A process loads such
+ * a row for a key that no process has saved since then.
  */
 export default [
   // `fillfactor` leaves space in pages, so that most updates need not change indexes (HOT).
