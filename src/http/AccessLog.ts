@@ -21,8 +21,8 @@ const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
 
 /**
  * Returns the path of a URL without its query, with secrets redacted, and cut after 200 characters. Percent-encodes all
- * but visible ASCII, because control characters could manipulate an operator's terminal. Returns `undefined` if the URL
- * has no path.
+ * but visible ASCII and the `…` of a redacted secret, because control characters could manipulate an operator's
+ * terminal. Returns `undefined` if the URL has no path.
  */
 const redactPath = (url: string): string | undefined => {
   // Remove the origin of an absolute URL, because it may contain `user:password@`.
@@ -48,8 +48,8 @@ type Head = Pick<RequestHead, "method" | "url">
 type Status = Pick<HttpServerResponse.HttpServerResponse, "status">
 
 /**
- * Makes a function that succeeds with the response to a request. Before that, it updates the metrics, and writes the
- * line of the request unless `ACCESS_LOG` is `false`.
+ * Makes a function that records the duration of a request, writes its log line, and succeeds with its response. It
+ * writes no line if `ACCESS_LOG` is `false`, or if `LOG_LEVEL` is above `info`.
  */
 export const make = Effect.gen(function*() {
   const isEnabled = yield* AccessLogEnabled

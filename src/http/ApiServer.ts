@@ -34,7 +34,7 @@ export const exampleUrl = Effect.map(
   (listening) => `${localUrl(listening)}${Brand.basePaths.api}/${Brand.collection}`
 )
 
-/** Logs the URL of the API. Run this once both ports listen, so that a failed start announces no API. */
+/** Logs the URL of the API. Run this once both ports listen, so that no API is announced if a port cannot listen. */
 export const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
   Effect.logInfo(
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`

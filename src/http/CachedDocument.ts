@@ -24,7 +24,10 @@ const acceptsGzip = (acceptEncoding = ""): boolean => {
 const tagsOf = (header: string | undefined): ReadonlyArray<string> =>
   header?.split(",").map((entry) => entry.trim()) ?? []
 
-/** Whether `If-Match` lacks the current tag. The comparison is strong: a weak tag never matches (RFC 9110 §13.1.1). */
+/**
+ * Whether the request has an `If-Match` with neither the current tag nor `*`. The comparison is strong: a weak tag
+ * never matches (RFC 9110 §13.1.1).
+ */
 const isChanged = (ifMatch: string | undefined, etag: string): boolean =>
   ifMatch !== undefined && !tagsOf(ifMatch).some((tag) => tag === etag || tag === "*")
 

@@ -8,7 +8,7 @@ import { name as brand } from "../api/Brand.ts"
 /** The script of the page replaces these with the page's own address. The service does not know that address. */
 export const placeholders = { origin: "{{origin}}", connection: "{{connection}}" }
 
-/** The environment variable with the API key, which `PetstoreClient.layerConfig` and the documentation use too. */
+/** The environment variable for the API key. `PetstoreClient.layerConfig` and the documentation use it too. */
 const apiKeyVariable = `${brand.toUpperCase()}_API_KEY`
 
 interface CodeSample {
@@ -70,7 +70,7 @@ const isObject = Predicate.isObjectKeyword
 
 const fieldOf = (value: unknown, name: string): unknown => isObject(value) ? Reflect.get(value, name) : undefined
 
-/** Returns the required fields of the example of a request body, or all fields if none is required. */
+/** Returns the example of a request body as JSON, with only its required fields, or with all if none is required. */
 const requiredBodyOf = (document: OpenApi.OpenAPISpec, operation: OpenApi.OpenAPISpecOperation): string | undefined => {
   const content = operation.requestBody?.content["application/json"]
   const reference = String(fieldOf(content?.schema, "$ref")).split("/").at(-1) ?? ""

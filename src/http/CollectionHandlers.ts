@@ -37,7 +37,10 @@ export const listPage = <New extends object, Filter extends keyof New, Unavailab
   return query.cursor === undefined ? list() : Effect.flatMap(idCursors.decode(query.cursor), list)
 }
 
-/** Creates an item. `key` is the idempotency key. It is unique only among the requests with the same API key. */
+/**
+ * Creates an item. `key` is the idempotency key, which belongs to the API key of the request: the same `key` with
+ * another API key creates another item.
+ */
 export const createItem = <New extends object, Reused, Unavailable>(
   store: Pick<Collection<New, never, Reused, Unavailable>, "create">,
   item: New,
@@ -47,7 +50,7 @@ export const createItem = <New extends object, Reused, Unavailable>(
     ? store.create(item)
     : CurrentKey.use(({ id: owner }) => store.create(item, { owner, key }))
 
-/** Returns the item that `found` has, or else fails with a 404, whose message calls the item `noun`. */
+/** Returns the item in `found`. If there is none, fails with a 404 whose message calls the item `noun`. */
 export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<Option.Option<A>, E>) =>
   Effect.flatMap(
     found,
@@ -57,10 +60,10 @@ export const orNotFound = <A, E>(noun: string, id: bigint, found: Effect.Effect<
 type Middleware = Context.Service.Identifier<typeof operationMiddleware[number]>
 
 /**
- * Builds the handlers of a group, which use `store`. For each request, HttpApi copies the context in which handlers are
- * built into that of the request. So keep only what handlers need (cost: docs/performance.md). All else that requests
- * read, such as a Reference that a user of the layers sets, is in the context of the server. The build of the group sees
- * no more than handlers do, so it must not read settings: pass them as options.
+ * Builds the handlers of a group, which use `store`. For each request, HttpApi copies the context in which handlers
+ * are built into that of the request. So keep only what handlers need (cost: docs/performance.md). All else that
+ * requests read, such as a Reference that a user of the layers sets, is in the context of the server. The build of the
+ * group sees no more than handlers do, so it must not read settings: pass them as options.
  */
 export const layer = <Store, Shape, Group>(
   store: Context.Key<Store, Shape>,

@@ -5,8 +5,8 @@
  * - At most `maxRunning` operations run at once.
  * - An operation that ends, for whatever reason, gives its slot back exactly once. An operation that never got a slot
  *   gives none back.
- * - An operation waits for a slot for at most one second. If it gets none, it fails with `ServiceUnavailable`, and does
- *   not run.
+ * - An operation waits for a slot for at most one second. If it gets none in that second, it fails with
+ *   `ServiceUnavailable`, and does not run.
  * - The gauge of queued requests is the number of operations that wait, on both ports together.
  */
 import { Effect, Layer, Metric, Option, Scope, Semaphore } from "effect"

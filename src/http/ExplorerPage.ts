@@ -85,8 +85,9 @@ const completeParameter = (parameter: OpenApi.OpenAPISpecParameter) => {
 }
 
 /**
- * Adapts a document to the explorer: adds code samples, gives examples in the form that the explorer shows, keeps only
- * the first server, and turns integers that the explorer would round into strings.
+ * Adapts a document to the explorer: adds code samples, gives the examples of parameters in the form that the explorer
+ * shows, keeps only the first server, and turns all numbers but safe integers into strings, because the explorer would
+ * round large integers.
  */
 const adapt = (document: OpenApi.OpenAPISpec): unknown => {
   const paths = Records.map(document.paths, (item, path) =>

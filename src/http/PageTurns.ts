@@ -5,11 +5,11 @@
  *
  * Laws, whatever lists arrive, fail or are interrupted:
  * - A list goes on at once if no other list waits, and less than `turnMs` have passed since the first list of this turn
- *   asked or, after waiting, went on. Otherwise it waits for a later turn. An interrupted list counts as waiting until
- *   it would go on.
- * - While lists wait, each turn lets at least one of them go on.
+ *   asked or, after waiting, went on. Otherwise it waits for a later turn. A list that is interrupted or fails while it
+ *   waits counts as waiting until it would go on.
+ * - While lists wait, each new turn lets at least one of them go on.
  * - Keys with waiting lists alternate, one list at a time. A key's lists go on in their order.
- * - A waiting list fails with `ServiceUnavailable` once its operation has taken `maxMs`.
+ * - A waiting list fails with `ServiceUnavailable` once `maxMs` have passed since its handler began.
  */
 import { Context, Duration, Effect } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -19,17 +19,17 @@ import { overloaded } from "./ConcurrencyLimit.ts"
 
 export const turnMs = 10
 
-/** The time of a read of the database, which the wait for a turn does not prolong. */
+/** The timeout of a database read. A read and its wait for a turn may together take no longer. */
 const maxMs = Duration.toMillis(callTimeout)
 
-/** Waits for a turn that has time for a page. `beganAt` is when the operation began, by `performance.now()`. */
+/** Waits for a turn that has time for a page. `beganAt` is when the handler began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
 /** `onNextTurn` runs a function in the next turn, as `setImmediate` does. Tests replace `now`. */
 export const make = (onNextTurn: (run: () => void) => void, now = () => performance.now()): Wait => {
-  /** When the time of this turn for lists ends, by `now()`. Undefined before the first list of a turn. */
+  /** When this turn's time for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
-  /** The waiting lists of each key, by its id. An interrupted one stays until it would go on. */
+  /** The waiting lists of each key, by its id. One that is interrupted or fails stays until it would go on. */
   const waiting = new Map<string, Array<() => void>>()
 
   const startTurn = (): number => {
@@ -68,6 +68,6 @@ export const make = (onNextTurn: (run: () => void) => void, now = () => performa
 
 /**
  * Waits until a turn of the event loop has time for one more page. `PortServer.ts` provides it for all lists of a port.
- * By default, nothing waits: requests of `layerTest` have no sockets, and their time is that of `TestClock`.
+ * By default, nothing waits: requests of `layerTest` have no sockets, and a test can run them on a `TestClock`.
  */
 export const PageTurns = Context.Reference<Wait>("petstore/http/PageTurns", { defaultValue: () => () => Effect.void })

@@ -31,7 +31,7 @@ const limits = {
   readMs: 60_000
 }
 
-/** The maximum number of bytes in all responses of the process that clients have not read yet. */
+/** The maximum memory, in bytes, that the bodies of all unread responses of the process hold. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
 /** Bounds the responses that clients have not read yet. Both ports share one instance. */
@@ -40,16 +40,16 @@ export class Unread extends Context.Service<Unread, UnreadResponses>()("petstore
 }
 
 /**
- * Reduces the server's context to what requests use, because Effect copies it for each request: without what layers
- * hold, and what only the start reads. Puts `Scope` back with `Context.merge`, because Effect copies a context at its
- * ninth `Context.add`: an `add` here would leave each request one service fewer to add without a copy.
+ * Removes from the server's context what layers hold and what only the start reads, because Effect copies the context
+ * for each request. Restores the type of `Scope` with `Context.merge`, not `Context.add`: Effect copies a context at
+ * its ninth `add`, so an `add` here would leave each request one service fewer to add without a copy.
  */
 const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Context<Scope.Scope> => {
   const reduced = Context.omit(AccessLogEnabled, JsonLines, OtlpExporter.Flusher)(HeldServices.omit(context))
   return Context.merge(reduced, Context.pick(Scope.Scope)(context))
 }
 
-/** In spans, redacts all query parameters but these three, because a client can send a secret in any other one. */
+/** In spans, redacts all query parameters but these three, because a client can send a secret under any other name. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 export const layer = <E, R>(

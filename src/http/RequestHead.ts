@@ -7,7 +7,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
 /**
- * The part of a request that `PortHooks` use. If Node's parser rejects a request, only the address of its peer and
+ * The part of a request that `PortHooks` use. If Node's parser rejects a request, at most the address of its peer and
  * `Origin` are known.
  */
 export interface RequestHead {
@@ -46,7 +46,7 @@ const quoted = /^(?:["']|\xe2\x80[\x98-\x9d])|["']$/
 
 const unexpandedVariable = /^(?:\$(?:env:)?\{?|%|\{\{)\s*(\w{1,64})\s*(?:\}|%|\}\})?$/i
 
-/** Describes a common mistake in sending a credential, so that the developer of the client looks for no typo in it. */
+/** Describes a common mistake in sending a credential, so that the client's developer does not look for a typo. */
 export const confusionOf = (credential: string, noun: string): string | undefined => {
   if (quoted.test(credential)) return `The ${noun} is in quotation marks. Send it without them.`
   if (/^bearer\s/i.test(credential)) return "The Authorization header has Bearer twice. Send it once."

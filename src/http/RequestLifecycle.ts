@@ -15,8 +15,8 @@ import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 type Response = HttpServerResponse.HttpServerResponse
 
 /**
- * What differs between the ports: their routes, checks and headers. `ApiRoutes.makeHooks` makes it for the API port. For
- * the management port, `AdminHandlers.makeHooks` makes it, and `ManagementServer.ts` adds the proxies and checks.
+ * What differs between the ports: their routes, checks and headers. `ApiRoutes.makeHooks` makes it for the API port.
+ * For the management port, `AdminHandlers.makeHooks` makes it, and `ManagementServer.ts` adds the proxies and checks.
  */
 export interface PortHooks {
   readonly routesAt: RoutesAt
@@ -66,7 +66,7 @@ const addHeadersOfStatus = (head: RequestHead, response: Response): Response => 
   return HttpServerResponse.setHeader(response, "www-authenticate", bearerOf(head) === undefined ? missing : invalid)
 }
 
-/** Returns the response to a request that Node rejects before it reaches a route. */
+/** Makes the response to a request that never reaches the routes, such as malformed HTTP or `CONNECT`. */
 export const reject = (hooks: PortHooks) => (error: ApiError, head: RequestHead) =>
   Effect.flatMap(Effect.clockWith((clock) => clock.monotonicTimeNanos), (startedAtNs) => {
     // For an unknown method, Node does not report the path, so `allow` lists the methods of all paths together.
@@ -127,7 +127,7 @@ export const layer = (hooks: PortHooks) =>
     { global: true }
   )
 
-/** Names a span as OpenTelemetry's conventions say: the method and the route, or only the method without a route. */
+/** Names a span as OpenTelemetry's conventions say: the method and the route, or the method if no route matches. */
 export const spanNameOf = ({ routesAt }: PortHooks) =>
 (
   { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">

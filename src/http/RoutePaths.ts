@@ -24,7 +24,7 @@ const pathOf = (url: string): string => {
 export const documentPaths = { root: "/", openApi: "/openapi.json", docs: "/docs" } as const
 export const reportPaths = { health: "/healthz", readiness: "/readyz", metrics: "/metrics" } as const
 
-/** The name and the paths of a port. For a path of the other port, a 404 says on which port it is. */
+/** The name and the paths of a port. On the other port, the 404 for one of these paths names this port. */
 export interface OtherPort {
   readonly name: string
   readonly paths: ReadonlyArray<string>

@@ -13,7 +13,7 @@
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"
 
-/** The functions of a connection that its request calls. */
+/** The part of a connection that its request uses. */
 export interface RequestHost {
   readonly limits: { readonly bodyBytes: number; readonly bodyChunks: number }
   bodyWhole(request: BufferedRequest): void
@@ -34,7 +34,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
   #bytes = empty
   #size = 0
   #chunks = 0
-  /** Whether a reader of the stream has asked for the body. */
+  /** Whether something has begun to read the request as a stream. */
   #isRead = false
   #reader: ((body: SettledBody) => void) | undefined
   host: RequestHost | undefined
@@ -56,7 +56,7 @@ export class BufferedRequest extends IncomingMessage implements BodySource {
     this.#settle({ _tag: "Failed", fault })
     // Without a listener, Node would throw the error and end the process.
     this.on("error", () => {})
-    // A reader of the stream that comes later would miss this error, so `_read` destroys the request then.
+    // Code that reads the stream later would miss this error, so `_read` destroys the request then.
     if (this.#isRead) this.destroy(fault)
   }
 

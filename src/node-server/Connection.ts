@@ -25,7 +25,7 @@ export interface ConnectionLimits {
   readonly idleMs: number
   /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
-  /** The maximum time in which the client must read a written response. */
+  /** The maximum time that the client may take to read a written response. */
   readonly readMs: number
 }
 
@@ -63,8 +63,8 @@ export class Connection implements RequestHost, ResponseHost {
   #start: (() => void) | undefined
   #hasFault = false
   /**
-   * The total size in bytes of the requests with `Upgrade` that began the connection. Once the connection has received
-   * anything else, `socket.bytesRead` differs, and this no longer changes.
+   * The total size in bytes of the requests with `Upgrade` at the beginning of the connection. Once the connection has
+   * received anything else, `socket.bytesRead` differs, and this no longer changes.
    */
   #upgradeBytes = 0
   #undoUpgrade: (() => void) | undefined
@@ -75,7 +75,7 @@ export class Connection implements RequestHost, ResponseHost {
     this.limits = host.limits
     this.sends = host.sends
     this.endsAt = performance.now() + host.limits.idleMs
-    // Without a listener, Node throws the error of a reset connection. Node removes its own listener after a fault.
+    // Without a listener, Node throws the error of a reset connection. Node removes its own before it emits `connect`.
     socket.on("error", () => {})
     // Node's parser does not report a half-close within the body of a request with `Upgrade`.
     socket.on("end", () => {

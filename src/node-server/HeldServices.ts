@@ -1,8 +1,9 @@
 /**
  * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
- * they were built with, so requests need no copies of those. Such copies would take 16 to 26 % more bytes a request
- * (docs/performance.md). Everything else in the context reaches requests, for example a `Context.Reference` that a user
- * of the layers sets. The exceptions are Effect's memo map of layers, and the set of the held keys.
+ * they were built with, so requests need no copies of those. With the whole context, a request would allocate 15 to
+ * 29 % more bytes (docs/performance.md). Everything else in the context reaches requests, for example a
+ * `Context.Reference` that a user of the layers sets. The exceptions are Effect's memo map of layers, and the set of
+ * the held keys.
  *
  * A request has the services of its server's context, as `contextOf` of `NodeServer.ts` reduces it, and those of its
  * handlers' context. For collections, `layer` of `http/CollectionHandlers.ts` lists these.

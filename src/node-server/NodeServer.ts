@@ -30,7 +30,7 @@ export interface Limits {
   readonly arrivalMs: number
   /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
-  /** The maximum time in which the client must read a written response. */
+  /** The maximum time that the client may take to read a written response. */
   readonly readMs: number
   readonly keepAliveMs: number
   readonly connections: number
@@ -42,7 +42,7 @@ export interface Options {
   readonly limits: Limits
   /** Bounds the unread responses of all servers that share it. */
   readonly unread: UnreadResponses
-  /** Returns the network whose connections are counted together. Peers without one count only towards the total. */
+  /** Returns the network of `peer`, whose connections count together. A peer without one counts only in the total. */
   readonly networkOf: (peer: string) => string | undefined
   /** Makes the response to a request that never reaches the routes. */
   readonly reject: ParserRejections.Reject
@@ -85,7 +85,7 @@ const limitConnections = (server: OrderedServer, { limits, networkOf }: Options)
     return open
   }
   server.on("connection", (socket) => {
-    // The client has already reset a connection without an address. Destroy it, because no limit per network could
+    // If a connection has no address, its client has already reset it. Destroy it, because no limit per network could
     // apply.
     if (socket.remoteAddress === undefined) socket.destroy()
     const network = networkOf(socket.remoteAddress ?? "")

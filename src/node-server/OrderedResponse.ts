@@ -7,7 +7,7 @@ import type { Socket } from "node:net"
 import type { BufferedRequest } from "./BufferedRequest.ts"
 import type { TurnSends } from "./TurnSends.ts"
 
-/** The functions of a connection that its response calls. */
+/** The part of a connection that its response uses. */
 export interface ResponseHost {
   readonly sends: TurnSends
   /** The connection's earlier responses are sent, so the request of this one may start. */
@@ -24,7 +24,7 @@ const none: ReadonlyArray<unknown> = []
 
 export class OrderedResponse extends ServerResponse<BufferedRequest> {
   host: ResponseHost | undefined
-  /** The arguments of `end`, until the response is sent. */
+  /** The arguments of `end`, until `send` passes them to Node. */
   #values = none
   /** The value of `shouldKeepAlive` before the latest `makeLast`. */
   #wasKeptAlive = true

@@ -8,13 +8,13 @@
  *    the response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
  *    `checkExpectation`). `emit` passes it to `Connection.receive`, which lets at most one request wait.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
- * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. `TurnSends` calls
- *    Node's `end` at the end of the turn. `UnreadResponses` counts the response's bytes if the socket does not take all
- *    of them at once.
+ * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. At the end of the
+ *    turn, `TurnSends` calls `send` of the response, which calls Node's `end`. `UnreadResponses` counts the response's
+ *    bytes if the socket does not take all of them at once.
  * 5. Once the response is sent, Node calls its `detachSocket`. After the last response, Node then closes the connection
  *    (`destroySoon`). Otherwise, if a response waits, it calls `assignSocket` of that one, which starts its request.
- * 6. Malformed input, timeouts and `CONNECT` arrive as `clientError` and `connect`: `ParserRejections` passes them to
- *    `Connection.fail`.
+ * 6. Malformed input and requests that arrive too slowly come as `clientError`, `CONNECT` as `connect`.
+ *    `ParserRejections` passes them to `Connection.fail`.
  *
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.

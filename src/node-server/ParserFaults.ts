@@ -1,4 +1,4 @@
-/** Names the faults that Node's parser and `BufferedRequest` report, so that no other folder knows their codes. */
+/** Names the faults that Node's server and `BufferedRequest` report, so that no other folder knows their codes. */
 import { Predicate } from "effect"
 
 export type ParserFault =
