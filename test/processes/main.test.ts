@@ -28,16 +28,6 @@ const assertNoStart = Effect.fnUntraced(function*(env: Parameters<typeof start>[
   return stderr
 })
 
-it.live.skipIf(process.env.TEST_DATABASE_URL === undefined)(
-  "The service on PostgreSQL prints no API key",
-  () =>
-    Effect.gen(function*() {
-      const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl })
-      yield* stop(service, "SIGTERM")
-      assert.strictEqual(service.stdout(), "")
-    })
-)
-
 describe("The service on the embedded database", () => {
   it.live("issues one key at the first start, and keeps pets and counts after kill -9", () =>
     Effect.gen(function*() {
