@@ -53,8 +53,9 @@ describeOnEach(stores, "PetRepository", (it) => {
     }))
 })
 
-const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
-const caching = Layer.provide(sqlStores, settings)
+const storesWith = (settings: Readonly<Record<string, string>>) =>
+  Layer.fresh(Layer.provide(sqlStores, ConfigProvider.layer(ConfigProvider.fromUnknown(settings))))
+const caching = storesWith({ PET_CACHE_SECONDS: "30" })
 const cachingStores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(caching, database.layer) }))
 
 describeOnEach(cachingStores, "The pet cache", (it, database) => {
@@ -97,6 +98,19 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* TestClock.adjust("2 millis")
       assert.deepStrictEqual(yield* shown, { found: "pending", pages: [[1n, 2n, 3n, 5n], [3n, 5n, 6n], []] })
     }))
+
+  it.effect("holds nothing with PET_CACHE_SECONDS=0", () =>
+    Effect.gen(function*() {
+      yield* empty
+      yield* insert(1, 6)
+      const pets = yield* PetRepository
+      const found = Effect.map(pets.find(1n), (pet) => Option.getOrUndefined(pet)?.status)
+      const shown = Effect.all({ found, page: ids({ limit: 4 }) })
+      assert.deepStrictEqual(yield* shown, { found: "sold" as const, page: [1n, 2n, 3n, 4n] })
+      yield* sql("UPDATE pets SET status = 'pending'")
+      yield* sql("DELETE FROM pets WHERE id = 4")
+      assert.deepStrictEqual(yield* shown, { found: "pending" as const, page: [1n, 2n, 3n, 5n] })
+    }).pipe(Effect.provide(storesWith({ PET_CACHE_SECONDS: "0" }))))
 
   it.effect("serves pages across settled gaps from the cache for PET_CACHE_SECONDS, including pages of one status", () =>
     Effect.gen(function*() {
