@@ -124,51 +124,8 @@ describe("Files for operators", () => {
     assert.deepStrictEqual(namesIn(page, /--from-literal=(\w+)=/g), read)
   })
 
-  const base = "deploy/kubernetes/base"
-  it.each<readonly [file: string, ...lines: ReadonlyArray<string>]>([
-    [`${base}/petstore.yaml`, "memory: 768Mi", "maxUnavailable: 0, maxSurge: 1", "preStop: { sleep: { seconds: 5 } }"],
-    [`${base}/petstore.yaml`, "periodSeconds: 10\ntimeoutSeconds: 5\nfailureThreshold: 3"],
-    [`${base}/petstore.yaml`, "readOnlyRootFilesystem: true", "name: petstore, optional: true, key: ADMIN_TOKENS"],
-    [`${base}/petstore.yaml`, "readinessProbe:\nhttpGet: { path: /readyz, port: management }\nperiodSeconds: 2\n"],
-    [`${base}/petstore.yaml`, "name: ca, mountPath: /etc/petstore/ca,", "- name: ca\nconfigMap: { name: petstore-ca,"],
-    [`${base}/petstore.yaml`, "periodSeconds: 2\ntimeoutSeconds: 2\n", "name: http, port: 80, targetPort: http"],
-    [`${base}/service-monitor.yaml`, "jobLabel: app.kubernetes.io/name\n", "port: management\n"],
-    [`${base}/availability.yaml`, "maxUnavailable: 1", "maxReplicas: 6\n", "name: cpu\n"],
-    ["deploy/ha/postgresql.conf", "\nsynchronous_standby_names = 'ANY 1 ("],
-    ["deploy/ha/sentinel.conf", "\nsentinel monitor petstore redis-1 6379 2\n"],
-    ["deploy/ha/haproxy.cfg", /http-error .*/.exec(readPage("deploy/haproxy.cfg"))?.[0] ?? assert.fail()],
-    [`${base}/network-policy.yaml`, "policyTypes: [Ingress, Egress]\ningress:\n- ports:\n- { port: http }\n- from:\n"],
-    [`${base}/network-policy.yaml`, "metadata.name: monitoring }\nports:\n- { port: management }\negress:"],
-    [`${base}/kustomization.yaml`, "- MANAGEMENT_HOST=0.0.0.0\n", "- DRAIN_SECONDS=2\n"],
-    ["deploy/compose.yaml", "read_only: true", "subnet: 192.168.213.0/24", "ADMIN_TOKENS: $"],
-    ["deploy/compose.yaml", "image: postgres:17\n", "image: valkey/valkey:8\n"],
-    ["deploy/compose.yaml", "image: haproxy:", "\npetstore-1:\n<<: *petstore\n", "\npetstore-2:\n<<: *petstore\n"],
-    ["deploy/compose.yaml", "{POSTGRES_PASSWORD:?}@postgres/petstore?sslmode=disable\n", "{ADMIN_TOKEN:?}\n"],
-    ["deploy/haproxy.cfg", "option httpchk GET /readyz\n"],
-    ["deploy/ha/haproxy.cfg", /default-server check .*/.exec(readPage("deploy/haproxy.cfg"))?.[0] ?? assert.fail()],
-    ["Dockerfile", "\nUSER node\n", " DATA_DIR=/data ", "\nVOLUME /data\n"],
-    [unit, " DATA_DIR=/var/lib/petstore ", "DynamicUser=yes\nStateDirectory=petstore\n"],
-    ["deploy/petstore", "\nDATA_DIR=/var/lib/petstore exec ", "env-file=/etc/petstore.env /opt/petstore/dist/cli.js "],
-    [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]
-  ])("keep what the pages promise: %s", (file, ...lines) => {
-    for (const line of lines) assert.include(readPage(file).replaceAll(/^ +/gm, ""), line)
-  })
-
-  it("open to the pods the ports that docs/install.md lists", () => {
-    const ports = [...readPage(`${base}/network-policy.yaml`).matchAll(/port: (\d+)/g)].map(([, port]) => port)
-    const [, row = ""] = /network-policy.yaml`.*Out: the ports (.*?)\. /.exec(readPage("docs/install.md")) ?? []
-    assert.deepStrictEqual(row.match(/\d+/g), [...new Set(ports)])
-  })
-
   it.skipIf(!which("systemd-analyze"))("contain a unit that systemd accepts, and that needs its settings", () => {
     assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { encoding: "utf8" }), "")
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
-  })
-
-  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])("contain a unit for Node 22.19: %s", (version, code) => {
-    const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage(unit)) ?? []
-    const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
-    const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
-    assert.deepStrictEqual([status, stderr.startsWith("Node 22.19 or later is needed")], [code, code === 1])
   })
 })
