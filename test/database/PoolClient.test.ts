@@ -46,6 +46,13 @@ const openAll = (sql: SqlClient.SqlClient, connections: number) =>
 const table = `CREATE TABLE written (id int)`
 
 describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () => {
+  it.live("has the server end a statement after 2.5 seconds", () =>
+    Effect.gen(function*() {
+      const context = yield* Layer.build(databaseAt(yield* temporaryDatabaseUrl))
+      const sql = Context.get(context, SqlClient.SqlClient)
+      assert.deepStrictEqual(yield* sql`SHOW statement_timeout`, [{ statement_timeout: "2500ms" }])
+    }))
+
   it.live.each(["a statement", "a statement for values", "a transaction", "a nested transaction"])(
     "leaves every session that became read-only: %s succeeds on a new one",
     (kind) =>
