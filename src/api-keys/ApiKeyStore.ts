@@ -41,7 +41,10 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** The API key that a secret belongs to. `endsAt` is `null` for the key's current secret. */
+/**
+ * A secret as it is stored, with the id of its API key. `endsAt` is when a former secret stops working, and `null` for
+ * the current one. Unlike that of `SecretHolder`, it ignores the expiry of the key.
+ */
 export interface StoredSecret {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null

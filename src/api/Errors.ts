@@ -156,7 +156,7 @@ export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>
 /** 505: the version of HTTP is not supported. */
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-/** Any error of the API: the fields that its classes have. */
+/** Any error of the API: the fields of the classes above. Only those with a wait have `retryAfter`. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   /** The name of the class, such as `NotFound`. */
   readonly _tag: keyof typeof errors

@@ -57,6 +57,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
   const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = Object.keys(securitySchemes).map((name) => ({ [name]: [] }))
   // Remove `additionalProperties: false`, which Effect adds: a later version can add fields to responses.
+  // Request schemas lose it too.
   const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 

@@ -34,7 +34,7 @@ export const isWellFormed = (secret: string): boolean =>
 /** Whether a text begins like an admin token that the service made, which works only on the management port. */
 export const isAdminToken = (text: string): boolean => text.startsWith(adminTokenPrefix)
 
-/** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
+/** Finds the whole or truncated secret of an API key in a text such as `Authorization: Bearer psk_…`. */
 export const findSecret = (text: string): string | undefined => new RegExp(`${keyPrefix}[0-9A-Za-z]*`).exec(text)?.[0]
 
 const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")

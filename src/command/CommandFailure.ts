@@ -47,7 +47,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
     if (!Schema.isSchemaError(reason.cause)) return text
     return describeIssue(reason.cause.issue, (path) => path[0] === "limits" ? limitFlags : path.join("."))
   }
-  // With an X-Request-Id, the response is probably from this service, which then carried out the request.
+  // A success with an X-Request-Id is probably from this service, so it carried out the request.
   if (reason._tag === "UnexpectedResponse" && reason.status < 300 && requestId !== undefined) {
     const done = reason.status === 201 ? "issued a key" : "carried out the request"
     return `The service ${done}, but its response is of another version than this command. ` +
