@@ -2,8 +2,8 @@
  * Bounds the time of effects that use the database.
  *
  * Laws, whatever the effect does and whenever it is interrupted:
- * 1. A call ends `timeout` after its start at the latest. If the process is paused at that time, the call ends up to
- *    100 ms after the pause. A call without a result fails with `late`. It does not wait for the interruption of its
+ * 1. A call ends `timeout` after its start at the latest or, if the process is paused during the last 100 ms of that
+ *    time, up to 100 ms after the pause. A call without a result fails with `late`. It does not wait for the interruption of its
  *    effect, because the driver may have to open a connection to cancel a statement.
  * 2. A call ends as interrupted only if its caller was. If the scope of `make` interrupts the effect, the call fails
  *    with `late`.

@@ -44,8 +44,9 @@ export type RoutesAt = ReturnType<typeof makeRoutesAt>
 const segmentsOf = (path: string): ReadonlyArray<string> => path.split("/").filter((segment) => segment !== "")
 
 /**
- * Corrects typos in `path`: returns it with the fixed segments of `route`, if each resembles the segment of `path` at
- * the same place. For a segment like `:id` of `route`, keeps the segment of `path`.
+ * Corrects typos in `path`: replaces each segment by the literal segment of `route` at the same place, if all of them
+ * resemble each other, and keeps it where `route` has a parameter such as `:id`. Otherwise, or if the numbers of
+ * segments differ, returns `undefined`.
  */
 const correct = (path: string, route: string): string | undefined => {
   const [sent, known] = [segmentsOf(path), segmentsOf(route)]

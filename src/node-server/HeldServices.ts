@@ -1,12 +1,13 @@
 /**
- * Effect copies the context of a server, and that of its handlers, for every request. The layers hold the services that
- * they were built with, so requests need no copies of those. With the whole context, a request would allocate 15 to
- * 29 % more bytes (docs/performance.md). Everything else in the context reaches requests, for example a
- * `Context.Reference` that a user of the layers sets. The exceptions are Effect's memo map of layers, and the set of
- * the held keys.
+ * Effect copies the context of a server, and that of its handlers, for every request. Many services in it are used only
+ * by layers, which got them when they were built and hold them, so requests need no copies. With the whole context, a
+ * request would allocate 15 to 29 % more bytes (docs/performance.md).
  *
- * A request has the services of its server's context, as `contextOf` of `NodeServer.ts` reduces it, and those of its
- * handlers' context. For collections, `layer` of `http/CollectionHandlers.ts` lists these.
+ * `provide` marks such services as held. `omit` removes them from a server's context, together with Effect's memo map of
+ * layers and the set of the held keys. Everything else reaches requests, for example a `Context.Reference` that a user
+ * of the layers sets, unless the option `contextOf` of `NodeServer.ts` removes more (in this service: `contextOfRequests`
+ * of `http/PortServer.ts`). Requests also have the services of their handlers' context: for collections, `layer` of
+ * `http/CollectionHandlers.ts` lists these.
  */
 import { Context, Effect, Layer } from "effect"
 

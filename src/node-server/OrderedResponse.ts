@@ -10,7 +10,7 @@ import type { TurnSends } from "./TurnSends.ts"
 /** The part of a connection that its response uses. */
 export interface ResponseHost {
   readonly sends: TurnSends
-  /** The connection's earlier responses are sent, so the request of this one may start. */
+  /** The connection's responses before this response are sent, so the request of this response may start. */
   earlierResponsesSent(): void
   /** The response is written to the socket. It holds `bytes` of memory until the socket has sent it. */
   responseWritten(response: OrderedResponse, bytes: number): void

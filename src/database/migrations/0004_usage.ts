@@ -20,9 +20,9 @@ export default [
   )`,
   `CREATE INDEX key_usage_minutes_starts_at ON key_usage_minutes (starts_at)`,
   `CREATE INDEX key_usage_minutes_rest ON key_usage_minutes (part) WHERE NOT is_added_up`,
-  // The sums of those counts of all processes, by hour and by day (`seconds` is the length). In the primary key, the
-  // time precedes the key, so that new rows of a length come after its older ones in the index. The ranking by each
-  // kind of count has an index of its own.
+  // The counts of `key_usage_minutes`, summed over all processes for each hour and each day (`seconds` is the length of
+  // the interval). The primary key has `starts_at` before `key_id`, so that in the index, new rows come after the older
+  // rows with the same `seconds`. The ranking by each kind of count has an index of its own.
   `CREATE TABLE key_usage_totals (
     seconds integer NOT NULL,
     starts_at timestamptz NOT NULL,
