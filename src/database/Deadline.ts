@@ -3,8 +3,8 @@
  *
  * Laws, whatever the effect does and whenever it is interrupted:
  * 1. A call ends `timeout` after its start at the latest or, if the process is paused during the last 100 ms of that
- *    time, up to 100 ms after the pause. A call without a result fails with `late`. It does not wait for the interruption of its
- *    effect, because the driver may have to open a connection to cancel a statement.
+ *    time, up to 100 ms after the pause. A call without a result fails with `late`. It does not wait for the
+ *    interruption of its effect, because the driver may have to open a connection to cancel a statement.
  * 2. A call ends as interrupted only if its caller was. If the scope of `make` interrupts the effect, the call fails
  *    with `late`.
  * 3. An effect that has begun is interrupted when its call or the scope ends.

@@ -3,11 +3,11 @@
  * by layers, which got them when they were built and hold them, so requests need no copies. With the whole context, a
  * request would allocate 15 to 29 % more bytes (docs/performance.md).
  *
- * `provide` marks such services as held. `omit` removes them from a server's context, together with Effect's memo map of
- * layers and the set of the held keys. Everything else reaches requests, for example a `Context.Reference` that a user
- * of the layers sets, unless the option `contextOf` of `NodeServer.ts` removes more (in this service: `contextOfRequests`
- * of `http/PortServer.ts`). Requests also have the services of their handlers' context: for collections, `layer` of
- * `http/CollectionHandlers.ts` lists these.
+ * `provide` marks such services as held. `omit` removes them from a server's context, together with Effect's memo map
+ * of layers and the set of the held keys. Everything else reaches requests, for example a `Context.Reference` that a
+ * user of the layers sets, unless the option `contextOf` of `NodeServer.ts` removes more (in this service:
+ * `contextOfRequests` of `http/PortServer.ts`). Requests also have the services of their handlers' context: for
+ * collections, `layer` of `http/CollectionHandlers.ts` lists these.
  */
 import { Context, Effect, Layer } from "effect"
 
