@@ -22,6 +22,14 @@ export const layerErrorPresenter = CliOutput.layerPresenter({
   }
 })
 
+/** Whether a cause of `failure` is a certificate that Node does not trust. The codes are OpenSSL's. */
+const isUntrusted = (failure: unknown): boolean => {
+  if (!Predicate.hasProperty(failure, "cause")) return false
+  const { cause } = failure
+  const code = Predicate.hasProperty(cause, "code") ? String(cause.code) : ""
+  return /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/.test(code) || isUntrusted(cause)
+}
+
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
   if (Cause.hasInterruptsOnly(exit.cause)) return 130
@@ -53,7 +61,8 @@ export const describeFailure = (failure: unknown): string | undefined => {
     return `The service ${done}, but its response is of another version than this command. ` +
       `Use the command of that version. \`${Brand.name} keys log\` shows what was done.`
   }
-  const hint = "Start the service, or set PETSTORE_ADMIN_URL to the address of its management port " +
-    "(for a private CA, also NODE_EXTRA_CA_CERTS)."
+  const hint = isUntrusted(failure)
+    ? "Set NODE_EXTRA_CA_CERTS to a file with the certificate of the authority that signed that of the server."
+    : "Start the service, or set PETSTORE_ADMIN_URL to the address of its management port."
   return `${text.replace(/\.?$/, ".")} ${hint}`
 }

@@ -18,6 +18,13 @@ const withSchema = <A, B>(schema: Schema.Codec<B, A>) => (flag: Flag.Flag<A>): F
   return Flag.filterMap(flag, (value) => Result.getSuccess(decode(value)), describe)
 }
 
+const isWhole = (text: string): boolean => /^-?\d+$/.test(text)
+
+const wholeNumber = (name: string) => {
+  const flag = Flag.String(name).pipe(Flag.withMetavar("number"), Flag.filter(isWhole, () => "Expected a whole number"))
+  return Flag.map(flag, Number)
+}
+
 const run = (subcommand: string): string => `run \`${Brand.name} keys ${subcommand}\``
 
 export const idArgument = Argument.String("id").pipe(
@@ -43,7 +50,7 @@ export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withDefault(false)
 )
 
-export const limitFlag = Flag.Int("limit").pipe(
+export const limitFlag = wholeNumber("limit").pipe(
   Flag.filter((count) => count > 0, () => "Expected a number of at least 1"),
   Flag.withDescription("Print at most this many rows")
 )
@@ -56,7 +63,7 @@ export const nameFlag = Flag.String("name").pipe(
 export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan. A new key has plan free")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
-  optional(Flag.Int(flag).pipe(withSchema(schema)), description)
+  optional(wholeNumber(flag).pipe(withSchema(schema)), description)
 
 export const termFlags = {
   perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests per minute (only for plan enterprise)"),
@@ -75,6 +82,14 @@ export const toLimits = (perMinute: number | undefined, perDay: number | undefin
   if (perMinute === undefined && perDay === undefined) return Effect.undefined
   if (perMinute !== undefined && perDay !== undefined) return Effect.succeed({ perMinute, perDay })
   return new CliError.ValidationError({ message: "--per-minute and --per-day: use both or neither" })
+}
+
+export const changeFlags = {
+  id: idArgument,
+  version: optional(
+    wholeNumber("if-version").pipe(Flag.withMetavar("version")),
+    "Change the key only if it has this version, which show prints"
+  )
 }
 
 const secondsOf = { s: 1, m: 60, h: 3_600, d: 86_400 }
@@ -97,7 +112,7 @@ export const graceFlag = Flag.String("grace").pipe(
   Flag.withDefault(0)
 )
 
-export const keyFlags = { id: idArgument, json: jsonFlag }
+export const readFlags = { id: idArgument, json: jsonFlag }
 
 export const topFlags = {
   window: optional(

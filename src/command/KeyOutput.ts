@@ -118,12 +118,21 @@ const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["m
 const describeFormer = ({ endsAt, hint, lastUsedAt }: FormerSecret): string =>
   `former     ${formatHint(hint)} ends ${formatTime(endsAt)}, last used ${formatMinute(lastUsedAt)}`
 
+/** Says until when a ban, or the exhausted window that ends last, rejects requests. */
+const describeRejection = ({ ban, usage: { day, minute } }: ApiKeyDetails): string => {
+  if (ban !== null) return `rejected until ${formatTime(ban.until)} (ban)`
+  const windows = [{ name: "minute", ...minute }, { name: "day", ...day }].filter(({ remaining }) => remaining === 0)
+  const last = windows.toSorted((a, b) => DateTime.Order(b.resetAt, a.resetAt))[0]
+  return last === undefined ? "within the limits" : `rejected until ${formatTime(last.resetAt)} (${last.name})`
+}
+
 export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
   [
     describeKey(key),
     `state      ${keyStateOf(key, now)}`,
     ...key.formerSecrets.map(describeFormer),
     `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`,
+    `requests   ${describeRejection(key)}`,
     `minute     ${describeWindow(key.usage.minute)}`,
     `day        ${describeWindow(key.usage.day)}`,
     ...isPartial(key.counting) ? ["counted    without Redis, by the process that responded"] : []

@@ -37,7 +37,7 @@ const list = Command.make("list", Flags.listFlags, ({ json, limit = Infinity, ..
     yield* Output.printRows(ListedKey, Stream.take(keys, limit), { columns, json })
   })).pipe(Command.withDescription("List the keys"))
 
-const show = Command.make("show", Flags.keyFlags, ({ id, json }) =>
+const show = Command.make("show", Flags.readFlags, ({ id, json }) =>
   Effect.gen(function*() {
     const key = yield* AdminClient.use((client) => client.get(id))
     yield* Output.print(ApiKeyDetails, key, { json, text: Output.describeDetails(key, yield* DateTime.now) })
@@ -49,26 +49,27 @@ const update = Command.make(
     name: Flags.optional(Flags.nameFlag),
     plan: Flags.optional(Flags.planFlag),
     ...Flags.termFlags,
-    ...Flags.keyFlags
+    ...Flags.changeFlags,
+    json: Flags.jsonFlag
   },
-  Effect.fnUntraced(function*({ expiresAt, id, json, name, perDay, perMinute, plan }) {
+  Effect.fnUntraced(function*({ expiresAt, id, json, name, perDay, perMinute, plan, version }) {
     const change = { name, plan, limits: yield* Flags.toLimits(perMinute, perDay), expiresAt }
     if (Object.values(change).every((field) => field === undefined)) {
       const message = "Nothing to change: name at least one flag, such as --plan pro"
       return yield* new CliError.ValidationError({ message })
     }
-    const key = yield* AdminClient.use((client) => client.update(id, change))
+    const key = yield* AdminClient.use((client) => client.update(id, change, { version }))
     return yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
 ).pipe(Command.withDescription("Change the name, the plan, the limits or the expiry of a key"))
 
 const rotate = Command.make(
   "rotate",
-  { ...Flags.keyFlags, grace: Flags.graceFlag, yes: Flags.yesFlag },
-  Effect.fnUntraced(function*({ grace, id, json, yes }) {
+  { ...Flags.changeFlags, grace: Flags.graceFlag, yes: Flags.yesFlag, json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ grace, id, json, version, yes }) {
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace) })
+    const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), version })
     // The key is already rotated, so print its new secret even if `client.get` fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
@@ -112,32 +113,32 @@ const revokeAll = Effect.fnUntraced(function*(ids: ReadonlySet<string>, yes: boo
 
 const revoke = Command.make(
   "revoke",
-  { id: Argument.optional(Flags.idArgument), from: Flags.fromFlag, yes: Flags.yesFlag },
-  Effect.fnUntraced(function*({ from, id, yes }) {
-    if (Option.isSome(id) === Option.isSome(from)) {
+  { ...Flags.changeFlags, id: Argument.optional(Flags.idArgument), from: Flags.fromFlag, yes: Flags.yesFlag },
+  Effect.fnUntraced(function*({ from, id, version, yes }) {
+    if (Option.isSome(id) === Option.isSome(from) || (Option.isSome(from) && version !== undefined)) {
       return yield* new CliError.ValidationError({ message: "Name one key, or a file with --from" })
     }
     if (Option.isSome(from)) return yield* revokeAll(yield* parseIds(from.value), yes)
     const [client, key] = [yield* AdminClient, Option.getOrElse(id, () => "")]
     yield* confirm(`Revoke ${key}? This cannot be undone.`, yes)
-    yield* client.revoke(key)
+    yield* client.revoke(key, { version })
     return yield* Console.log(`${key} is revoked.`)
   })
 ).pipe(Command.withDescription("Revoke a key, or all keys of a list, permanently"))
 
 const enabling = (name: string, enabled: boolean, description: string) =>
-  Command.make(name, { id: Flags.idArgument }, ({ id }) =>
+  Command.make(name, Flags.changeFlags, ({ id, version }) =>
     Effect.gen(function*() {
-      yield* AdminClient.use((client) => client.update(id, { enabled }))
+      yield* AdminClient.use((client) => client.update(id, { enabled }, { version }))
       yield* Console.log(`${id} is ${name}d.`)
     })).pipe(Command.withDescription(description))
 
 const disable = enabling("disable", false, "Reject the requests of a key until it is enabled again")
 const enable = enabling("enable", true, "Enable a disabled key")
 
-const endFormer = Command.make("end-former", { id: Flags.idArgument }, ({ id }) =>
+const endFormer = Command.make("end-former", Flags.changeFlags, ({ id, version }) =>
   Effect.gen(function*() {
-    yield* AdminClient.use((client) => client.endFormerSecrets(id))
+    yield* AdminClient.use((client) => client.endFormerSecrets(id, { version }))
     yield* Console.log(`Only the current secret of ${id} works.`)
   })).pipe(Command.withDescription("Revoke the former secrets of a key, which still work after a rotation"))
 
@@ -176,7 +177,7 @@ const top = Command.make("top", Flags.topFlags, ({ json, ...query }) =>
     yield* Output.printRows(KeyTotals, Stream.fromIterable(keys), { columns: Output.topColumns, json })
   })).pipe(Command.withDescription("Show the keys with the most allowed, rejected or banned requests"))
 
-const usage = Command.make("usage", Flags.keyFlags, ({ id, json }) =>
+const usage = Command.make("usage", Flags.readFlags, ({ id, json }) =>
   Effect.gen(function*() {
     const history = yield* AdminClient.use((client) => client.usage(id))
     yield* Output.print(UsageHistory, history, { json, text: Output.describeUsage(history) })
@@ -196,10 +197,15 @@ const readSecret = Effect.gen(function*() {
 })
 
 const describeSecret = (secret: string, key: FoundKey, now: DateTime.Utc): string => {
-  const { id, secret: { endsAt, works } } = key
-  const former = endsAt === null ? "" : `, a former one until ${Output.formatTime(endsAt)}`
-  const outcome = works ? "works" : "does not work"
-  return `The secret ${Output.formatHint(secret.slice(-4))} of ${id} (${keyStateOf(key, now)}) ${outcome}${former}.`
+  const { expiresAt, id, revokedAt, secret: { endsAt, works } } = key
+  const owner = `it is ${endsAt === null ? "the current" : "a former"} secret of ${id}`
+  const subject = `The secret ${Output.formatHint(secret.slice(-4))}`
+  if (works) return `${subject} works${endsAt === null ? "" : ` until ${Output.formatTime(endsAt)}`}: ${owner}.`
+  const ends = [endsAt, revokedAt, expiresAt].filter((at) => at !== null).toSorted(DateTime.Order)
+  const stoppedAt = ends.find((at) => DateTime.isLessThanOrEqualTo(at, now))
+  // If the key is only disabled, the service does not know when its secrets stopped working.
+  const outcome = stoppedAt === undefined ? "does not work" : `stopped working at ${Output.formatTime(stoppedAt)}`
+  return `${subject} ${outcome}: ${owner}, which is ${keyStateOf(key, now)}.`
 }
 
 const whose = Command.make(
