@@ -53,10 +53,4 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
         assertErrorBody(changed, 412, "precondition_failed", "does not match If-Match")
       })
   )
-  it.effect("/ redirects to /docs", () =>
-    Effect.gen(function*() {
-      const { call } = yield* Service
-      const { headers, status } = yield* call("/", { redirect: "manual" })
-      assert.deepStrictEqual([status, headers.get("location")], [302, "/docs"])
-    }))
 })
