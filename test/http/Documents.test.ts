@@ -53,4 +53,15 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
         assertErrorBody(changed, 412, "precondition_failed", "does not match If-Match")
       })
   )
+  it.effect("/ redirects a browser to /docs, and gives a program the links", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      const ofBrowser = yield* call("/", { redirect: "manual", headers: { accept: "text/html,*/*" } })
+      assert.deepStrictEqual([ofBrowser.status, ofBrowser.headers.get("location")], [302, "/docs"])
+      const { status, text } = yield* call("/")
+      const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
+      assert.deepStrictEqual([status, JSON.parse(text)], [200, { name: "Petstore", links }])
+      // A cache must not mix the two, nor responses to different origins.
+      assert.strictEqual(ofBrowser.headers.get("vary"), "Accept, Origin")
+    }))
 })
