@@ -41,7 +41,7 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const cache = CollectionCache.make<New>({
     maxItems: table.maxCached,
     isCached: table.isCached,
-    lifetimeMs: 1_000 * (table.cacheSeconds ?? cacheSeconds),
+    lifetimeMs: 1_000 * Math.min(cacheSeconds, table.cacheSeconds ?? cacheSeconds),
     nowMs: () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   })
 
@@ -189,8 +189,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
 })
 
 /**
- * Makes stores on PostgreSQL. A store serves an item from its cache for at most the `cacheSeconds` of its table or, if
- * the table has none, of this layer. So a change by another process becomes visible within that time.
+ * Makes stores on PostgreSQL. A store serves an item from its cache for at most `cacheSeconds`, and for at most the
+ * `cacheSeconds` of its table. So a change by another process becomes visible within that time.
  */
 export const layer = <E, R>(
   cacheSeconds: Effect.Effect<number, E, R>

@@ -46,8 +46,8 @@ export interface Table<New extends object, Filter extends keyof New, Reused, Una
   /** The maximum number of cached items. */
   readonly maxCached: number
   /**
-   * How many seconds a process may serve an item from its cache. The default is that of `SqlCollection.layer`. Set a
-   * lower one for a table whose items change.
+   * How many seconds a process may serve an item from its cache, if that is less than `SqlCollection.layer` allows. Set
+   * 1 for a table whose items change: no process hears of the changes of another.
    */
   readonly cacheSeconds?: number
   /** Whether to cache an item. By default, all items are cached. */

@@ -62,8 +62,8 @@ export const Settings = {
     "The maximum number of connections that a process opens to `DATABASE_URL`."
   ),
   petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
-    "How long, in seconds, a process serves a pet from its cache. A change made in the database becomes visible " +
-      "within that time. With 0 each request reads the database."
+    "The maximum time, in seconds, for which a process serves a pet from its cache. A change made in the database " +
+      "becomes visible within that time. With 0 each request reads the database."
   ),
   ...redisSettings,
   reusePort: withDefault("REUSE_PORT", boolean, false)(

@@ -1,34 +1,29 @@
 import { assert, expectTypeOf, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
-import { HttpApiBuilder, HttpApiEndpoint } from "effect/http-api"
+import { HttpApiEndpoint } from "effect/http-api"
 import { inOrder } from "../../src/api/InOrder.ts"
 import * as Middleware from "../../src/api/OperationMiddleware.ts"
-import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import { layerMemory } from "../../src/collection/Collection.ts"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import { makeStores, routes } from "../../src/resources.ts"
 
 const { Auth, ConcurrencyLimit, CurrentKey, RateLimit, RequestBody, Sunset, Validation } = Middleware
 const key = { id: "key_mock", plan: "free", limits: { perMinute: 1, perDay: 1 } } as const
-const rex = { name: "Rex", categoryId: 1n }
 
 const requests = [
-  ["GET", "/v1/pets", "Auth RateLimit ConcurrencyLimit Validation handler"],
-  ["POST", "/v1/pets", "Auth RateLimit RequestBody ConcurrencyLimit Validation handler"],
-  ["GET", "/v1/pets/1", "Auth RateLimit ConcurrencyLimit Validation Sunset handler"]
+  ["GET", "/v1/pets", "Auth RateLimit ConcurrencyLimit Validation"],
+  ["POST", "/v1/pets", "Auth RateLimit RequestBody ConcurrencyLimit Validation"],
+  ["GET", "/v1/pets/1", "Auth RateLimit ConcurrencyLimit Validation Sunset"]
 ] as const
 
 it.effect.each(requests)("%s %s runs the middleware in its order", ([method, path, order]) => {
   const names: Array<string> = []
-  const record = (name: string) => Effect.sync(() => void names.push(name))
   const recorded = (name: string) => <A, E, R>(httpEffect: Effect.Effect<A, E, R>) =>
-    Effect.andThen(record(name), httpEffect)
-  const handlers = HttpApiBuilder.group(PetstoreApi, "pets", (group) =>
-    group.handleAll({
-      listPets: () => Effect.as(record("handler"), { pets: [] }),
-      createPet: () => Effect.as(record("handler"), { pet: { id: 1n, ...rex }, isReplay: false }),
-      getPet: () => Effect.as(record("handler"), { id: 1n, ...rex })
-    }))
-  const routes = HttpApiBuilder.layer(PetstoreApi).pipe(
-    Layer.provide(handlers),
+    Effect.andThen(Effect.sync(() => void names.push(name)), httpEffect)
+  const rex = Layer.effectDiscard(PetRepository.use((pets) => pets.create({ name: "Rex", categoryId: 1n })))
+  const layer = routes.pipe(
+    Layer.merge(rex),
     Layer.provide([
       Layer.succeed(Auth, (httpEffect) => recorded("Auth")(Effect.provideService(httpEffect, CurrentKey, key))),
       Layer.succeed(RateLimit, recorded("RateLimit")),
@@ -37,9 +32,9 @@ it.effect.each(requests)("%s %s runs the middleware in its order", ([method, pat
       Layer.succeed(Validation, recorded("Validation")),
       Layer.succeed(Sunset, recorded("Sunset"))
     ]),
-    Layer.provide(HttpServer.layerServices)
+    Layer.provide([makeStores(layerMemory), HttpServer.layerServices])
   )
-  const { handler } = HttpRouter.toWebHandler(routes, { disableLogger: true })
+  const { handler } = HttpRouter.toWebHandler(layer, { disableLogger: true })
   const body = method === "POST" ? { body: `{"name":"Rex","categoryId":1}` } : {}
   const request = new Request(`http://test${path}`, {
     method,

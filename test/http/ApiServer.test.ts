@@ -35,6 +35,9 @@ const [ofServer, ofPets, ofPet] = [allow(...Object.values(paths)), allow(paths["
 const link = `</v1/pets>; rel="successor-version", </docs>; rel="deprecation"; type="text/html", ` +
   `</docs>; rel="sunset"; type="text/html"`
 const deprecated = { deprecation: "@1795219200", sunset: "Thu, 05 Dec 2030 00:00:00 GMT", link }
+// A response that belongs to a path, and to no operation, is deprecated if all operations of the path are.
+const { length: operationsOfPet } = Object.keys(paths["/pets/{petId}"] ?? {})
+const ofDeprecatedPet = operationsOfPet === 1 ? { ...ofPet, ...deprecated } : ofPet
 
 const [shop, other] = ["https://shop.example", "https://other.example"]
 const fromShop = `Origin: ${shop}`
@@ -82,7 +85,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "204": [
     ["OPTIONS", request("OPTIONS /v1/pets", []), ofPets],
-    ["OPTIONS of getPet", request("OPTIONS /v1/pets/1", []), { ...ofPet, ...deprecated }],
+    ["OPTIONS of getPet", request("OPTIONS /v1/pets/1", []), ofDeprecatedPet],
     ["OPTIONS of the server", request("OPTIONS *", []), ofServer],
     ["a preflight of an allowed origin", request("OPTIONS /v1/pets", preflight), { ...allowed(shop), ...accepted }]
   ],
@@ -165,7 +168,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["DELETE", request("DELETE /v1/pets/1"), ofPet, `DELETE is not allowed here. Use one of ${ofPet.allow}.`],
     ["PUT without a key", request("PUT /v1/pets", []), ofPets],
     ["PUT of a document", request("PUT /openapi.json", []), { allow: "GET, HEAD, OPTIONS" }],
-    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), { ...ofPet, ...deprecated }]
+    ["an unsupported method of an encoded path", request("PUT /%761/pets/1", []), ofDeprecatedPet]
   ],
   "413 payload_too_large": [
     ["a large body of another type", request("POST /v1/pets", ["KEY", "Content-Type: a/b", "Content-Length: 16385"])],

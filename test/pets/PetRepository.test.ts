@@ -5,7 +5,9 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { NewPet } from "../../src/api/Pets.ts"
 import * as CollectionCache from "../../src/collection/CollectionCache.ts"
+import * as SqlCollection from "../../src/collection/SqlCollection.ts"
 import { makeCodec } from "../../src/collection/Table.ts"
+import { Settings } from "../../src/config/Settings.ts"
 import { PetRepository, pets as petsTable } from "../../src/pets/PetRepository.ts"
 import { describeCollection } from "../collection/CollectionSuite.ts"
 import { clientOn, databases, describeOnEach, noDatabase, sqlStores } from "../support/Databases.ts"
@@ -53,9 +55,12 @@ describeOnEach(stores, "PetRepository", (it) => {
     }))
 })
 
-const storesWith = (settings: Readonly<Record<string, string>>) =>
-  Layer.fresh(Layer.provide(sqlStores, ConfigProvider.layer(ConfigProvider.fromUnknown(settings))))
-const caching = storesWith({ PET_CACHE_SECONDS: "30" })
+const storeWith = (setting: string, cacheSeconds: number) =>
+  SqlCollection.layer(Settings.petCacheSeconds.config)(PetRepository, { ...petsTable, cacheSeconds }).pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: setting }))),
+    Layer.fresh
+  )
+const caching = storeWith("30", 3_600)
 const cachingStores = databases.map((database) => ({ ...database, layer: Layer.provideMerge(caching, database.layer) }))
 
 describeOnEach(cachingStores, "The pet cache", (it, database) => {
@@ -110,7 +115,20 @@ describeOnEach(cachingStores, "The pet cache", (it, database) => {
       yield* sql("UPDATE pets SET status = 'pending'")
       yield* sql("DELETE FROM pets WHERE id = 4")
       assert.deepStrictEqual(yield* shown, { found: "pending" as const, page: [1n, 2n, 3n, 5n] })
-    }).pipe(Effect.provide(storesWith({ PET_CACHE_SECONDS: "0" }))))
+    }).pipe(Effect.provide(storeWith("0", 3_600))))
+
+  it.effect("caches items for the seconds of their table, if PET_CACHE_SECONDS is more", () =>
+    Effect.gen(function*() {
+      yield* empty
+      yield* insert(1, 1)
+      const status = Effect.map((yield* PetRepository).find(1n), (pet) => Option.getOrUndefined(pet)?.status)
+      assert.strictEqual(yield* status, "sold")
+      yield* sql("UPDATE pets SET status = 'pending'")
+      yield* TestClock.adjust("999 millis")
+      assert.strictEqual(yield* status, "sold")
+      yield* TestClock.adjust("2 millis")
+      assert.strictEqual(yield* status, "pending")
+    }).pipe(Effect.provide(storeWith("30", 1))))
 
   it.effect("serves pages across settled gaps from the cache for PET_CACHE_SECONDS, including pages of one status", () =>
     Effect.gen(function*() {
