@@ -42,7 +42,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Changes a key. The change takes effect at once in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-  /** Replaces the secret. Former secrets work for at most `grace` from now. */
+  /** Replaces the secret. Former secrets work for at most `grace` from now. Takes effect as quickly as `update`. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   /** Ends the grace periods of all former secrets. */
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>

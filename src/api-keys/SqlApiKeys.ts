@@ -239,16 +239,15 @@ const makeStore = Effect.gen(function*() {
         .toSorted((a, b) => a.keyId + a.hash < b.keyId + b.hash ? -1 : 1)
       const rows = JSON.stringify(sorted)
       const used = sql`
-        FROM (
-          SELECT u.hash, k.id, GREATEST(u.at, k.created_at) AS at
-          FROM jsonb_to_recordset(${rows}::text::jsonb) AS u (hash text, "keyId" text, at timestamptz(3))
-          JOIN api_keys k ON k.id = u."keyId"
-        ) u`
+        SELECT u.hash, k.id, GREATEST(u.at, k.created_at) AS at
+        FROM jsonb_to_recordset(${rows}::text::jsonb) AS u (hash text, "keyId" text, at timestamptz(3))
+        JOIN api_keys k ON k.id = u."keyId"`
       yield* sql`
-        UPDATE api_keys k SET last_used_at = u.at ${used}
+        UPDATE api_keys k SET last_used_at = u.at
+        FROM (SELECT id, max(at) AS at FROM (${used}) u GROUP BY id ORDER BY id COLLATE "C") u
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
       yield* sql`
-        UPDATE api_key_secrets s SET last_used_at = u.at ${used}
+        UPDATE api_key_secrets s SET last_used_at = u.at FROM (${used}) u
         WHERE s.hash = decode(u.hash, 'hex') AND (s.last_used_at IS NULL OR s.last_used_at < u.at)`
     })
   })

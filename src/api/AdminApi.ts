@@ -10,8 +10,8 @@ import { makeServer, makeTransform } from "./OpenApiTransform.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 /**
- * Requires an admin token as a bearer token: `ADMIN_TOKEN` (or the token in the file `admin-token` of `DATA_DIR`), or
- * one of `ADMIN_TOKENS`.
+ * Requires an admin token as a bearer token: `ADMIN_TOKEN` (if unset, the token in the file `admin-token` of
+ * `DATA_DIR`), or one of `ADMIN_TOKENS`.
  */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,

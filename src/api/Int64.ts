@@ -81,7 +81,10 @@ export const int64 = (description?: string, example?: number) => {
 /** A 64-bit integer, as {@link int64} without a description. */
 export const Int64 = int64()
 
-/** A 64-bit integer from a string of digits, such as a URL parameter or the value of a `bigint` column in SQL. */
+/**
+ * A 64-bit integer from decimal digits with an optional minus sign, such as a URL parameter or the value of a `bigint`
+ * column in SQL.
+ */
 export const Int64FromString = Schema.String.pipe(
   Schema.decodeTo(Schema.toType(Int64), transformText(range, fromDigits, String))
 )

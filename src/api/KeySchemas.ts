@@ -277,7 +277,7 @@ export const isPartial = (counting: ApiKeyDetails["counting"]): boolean =>
 
 /** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
-  /** Former secrets keep working for at most this many seconds, up to 30 days. The default is 0. */
+  /** The grace period of former secrets in seconds, up to 30 days. The default is 0. */
   gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
     .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
     .pipe(Schema.optionalKey)

@@ -50,7 +50,10 @@ export interface ChangeOptions extends CallOptions {
 
 /** The options of `rotate`. */
 export interface RotateOptions extends ChangeOptions {
-  /** Former secrets keep working for at most this time: whole seconds, up to 30 days. The default is 0. */
+  /**
+   * Former secrets keep working for at most this time: whole seconds, up to 30 days. The default is 0. Other processes of
+   * the service notice the rotation within a second.
+   */
   readonly gracePeriod?: Duration.Input | undefined
 }
 
@@ -162,8 +165,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     ): Effect.Effect<Keys.ApiKey, ChangeKeyError> =>
       call("update", api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) }), options, ofKey(id)),
     /**
-     * Replaces the secret of a key. Former secrets keep working for at most `gracePeriod`, by default 0. Fails with
-     * `Conflict` if the key is revoked or expired, or would have more than five working secrets.
+     * Replaces the secret of a key. Former secrets keep working until the end of `gracePeriod`. Fails with `Conflict` if
+     * the key is revoked or expired, or would have more than five working secrets.
      *
      * @example
      * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })

@@ -33,7 +33,10 @@ export const makeMetrics = (client: string) => ({
       )
   }),
 
-  /** Records a wait in the metric, in the log and as an event of the call's span. Then sleeps for `waitMs`. */
+  /**
+   * Records a wait, rounded up to whole milliseconds, in the metric, in the log and as an event of the call's span. Then
+   * sleeps for that time.
+   */
   wait: Effect.fnUntraced(function*(cause: "limit" | "retry", waitMs: number, reason: string) {
     const ms = Math.ceil(waitMs)
     const clock = yield* Clock.Clock

@@ -22,7 +22,7 @@ export const layerErrorPresenter = CliOutput.layerPresenter({
   }
 })
 
-/** Whether a cause of `failure` is a certificate that Node does not trust. The codes are OpenSSL's. */
+/** Whether a cause of `failure` is a server's certificate from an authority that Node does not know (codes of OpenSSL). */
 const isUntrusted = (failure: unknown): boolean => {
   if (!Predicate.hasProperty(failure, "cause")) return false
   const { cause } = failure

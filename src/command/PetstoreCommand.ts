@@ -203,7 +203,7 @@ const describeSecret = (secret: string, key: FoundKey, now: DateTime.Utc): strin
   if (works) return `${subject} works${endsAt === null ? "" : ` until ${Output.formatTime(endsAt)}`}: ${owner}.`
   const ends = [endsAt, revokedAt, expiresAt].filter((at) => at !== null).toSorted(DateTime.Order)
   const stoppedAt = ends.find((at) => DateTime.isLessThanOrEqualTo(at, now))
-  // If the key is only disabled, the service does not know when its secrets stopped working.
+  // If the key is only disabled, `key` does not tell when its secrets stopped working. The audit log does.
   const outcome = stoppedAt === undefined ? "does not work" : `stopped working at ${Output.formatTime(stoppedAt)}`
   return `${subject} ${outcome}: ${owner}, which is ${keyStateOf(key, now)}.`
 }

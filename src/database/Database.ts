@@ -183,8 +183,8 @@ const optionsOf = ({ applicationName, database, host, isPooled, port, ssl, url }
 })
 
 /**
- * One connection for migrations and imports, which may take long. It has no statement timeout, except behind a pooler:
- * there, that of the role applies.
+ * One connection for the start, migrations and imports, whose statements may take long. It has no statement timeout,
+ * except behind a pooler: there, the server's setting for the role or the database applies.
  */
 export const withoutTimeout = (target: Server) =>
   PoolClient.layer({ ...optionsOf(target, 0), maxConnections: 1 }, target.isPooled)

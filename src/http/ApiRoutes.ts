@@ -31,7 +31,7 @@ const middleware = Layer.mergeAll(
   Sunset.layer
 )
 
-/** The services that the routes of an API require, apart from the stores of its resources. */
+/** The services that the routes of an API of `makeApi` may require, apart from the stores of its resources. */
 export type RouteServices =
   | Context.Service.Identifier<typeof operationMiddleware[number]>
   | HttpRouter.HttpRouter

@@ -62,8 +62,9 @@ const maxShownPath = 100
  * `method` selects the endpoint. `pages` are paths outside `api` that allow GET. The URL `*`, as in `OPTIONS *`,
  * matches all endpoints.
  *
- * Its property `suggest` returns a sentence for the 404 of an unknown path: that `otherPort` has the path, or the path
- * that the client probably meant. The sentence is empty if no path is close.
+ * Its property `suggest` returns a sentence for the 404 of an unknown path: that `otherPort` has the path or one above
+ * it, or else the path that the client probably meant. It returns an empty text if it finds neither. A path of over 100
+ * characters is not corrected.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -9,8 +9,8 @@
  *   connection ends.
  * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
  * - `endsAt` always has a value. Only these move it: the start of a request, the writing of its response, the end of
- *   both its body and its response, a fault, and the beginning of the connection's end. Bytes within a head or a body
- *   do not.
+ *   both its body and its response, a fault unless the client is reading a response, and the beginning of the
+ *   connection's end. Bytes within a head or a body do not.
  */
 import type { Socket } from "node:net"
 import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
@@ -25,7 +25,7 @@ export interface ConnectionLimits {
   readonly idleMs: number
   /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
-  /** The maximum time that the client may take to read a written response. */
+  /** How long a client may take to read a response that the socket does not take at once, from its writing. */
   readonly readMs: number
 }
 
@@ -145,7 +145,8 @@ export class Connection implements RequestHost, ResponseHost {
     this.#stopReading()
     // Node's listener would end the socket before the response if the client half-closes.
     this.#socket.removeAllListeners("end")
-    this.#limitEnd(this.limits.requestMs)
+    // A fault gives the client no more time to read a response that is already written.
+    if (this.#socket.writableLength === 0) this.#limitEnd(this.limits.requestMs)
     const request = this.#request
     const response = this.#response
     const isInBody = request?.isWhole === false

@@ -30,7 +30,7 @@ export interface Limits {
   readonly arrivalMs: number
   /** The maximum time from the start of a request's handler, or from a fault, until the response is written. */
   readonly requestMs: number
-  /** The maximum time that the client may take to read a written response. */
+  /** How long a client may take to read a response that the socket does not take at once, from its writing. */
   readonly readMs: number
   readonly keepAliveMs: number
   readonly connections: number

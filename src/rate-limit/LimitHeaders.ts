@@ -13,7 +13,10 @@ export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
   return (isTie ? minute.resetAt > day.resetAt : minute.remaining < day.remaining) ? minute : day
 }
 
-/** Returns the window or the ban that rejected a request. */
+/**
+ * Returns "ban" if the key is banned, even if this request began the ban, or else the name of the window that rejected
+ * the request. Returns `undefined` if it was allowed.
+ */
 export const rejectingWindow = ({ allowed, bannedUntil, windows }: Decision): RejectingWindow | undefined => {
   if (allowed) return undefined
   return bannedUntil === undefined ? mostRestrictive(windows).name : "ban"

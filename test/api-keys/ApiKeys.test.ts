@@ -284,6 +284,26 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
       }
     }))
 
+  it.effect("records the latest use of a key whose secrets are used in different minutes of one write", () =>
+    Effect.gen(function*() {
+      const { find, rotate } = yield* ApiKeys
+      yield* TestClock.setTime(7_200_000)
+      // The hashes of the secrets decide the order of the rows, so two keys could both be right by chance.
+      const keys = yield* Effect.replicateEffect(issue(), 8)
+      const rotated = yield* Effect.forEach(keys, ({ id }) => rotate(id, Duration.hours(1)))
+      yield* TestClock.setTime(7_319_500)
+      yield* assertAllowed(true, ...keys.map(({ key }) => key))
+      yield* TestClock.adjust("1 second")
+      yield* assertAllowed(true, ...rotated.map(({ key }) => key))
+      const lastUses = Effect.forEach(
+        keys,
+        ({ id }) => Effect.map(find(id), ({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
+      )
+      const areRecorded = Effect.map(lastUses, (uses) => !uses.includes(undefined))
+      yield* untilTrue(Effect.andThen(TestClock.adjust("5 seconds"), areRecorded), "the uses are recorded")
+      assert.deepStrictEqual(yield* lastUses, keys.map(() => 7_320_000))
+    }))
+
   it.effect("keeps the last four characters of each former secret, in the order in which they stop working", () =>
     Effect.gen(function*() {
       const { formerSecrets, rotate } = yield* ApiKeys

@@ -496,6 +496,25 @@ it.live("A connection ends only once the time of its request, or of idling and t
     assert.isTrue(yield* Effect.promise(() => waitFor(() => socket.readableEnded)))
   }).pipe(inScope))
 
+it.live("A fault gives a client no more time to read a response", () =>
+  Effect.gen(function*() {
+    const { port, server } = yield* serveHandlers
+    const sockets: Array<Socket> = []
+    server.on("connection", (socket) => sockets.push(socket))
+    yield* useClock
+    const socket = yield* connectWith(port, requestBytes(0, "writes much", [], ""))
+    clock.resolve()
+    const isUnread = () => sockets.some(({ writableLength }) => writableLength > 0)
+    assert.isTrue(yield* Effect.promise(() => waitFor(isUnread)))
+    vi.advanceTimersByTime(2_500)
+    const { length: bytesRead } = "garbage\r\n\r\n"
+    const bytesBefore = sockets[0]?.bytesRead ?? 0
+    socket.write("garbage\r\n\r\n")
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets[0]?.bytesRead === bytesBefore + bytesRead)))
+    vi.advanceTimersByTime(1_000)
+    assert.isTrue(yield* Effect.promise(() => waitFor(() => sockets.every(({ destroyed }) => destroyed))))
+  }).pipe(inScope))
+
 it.live("A client has its whole time to read a response, whatever time its handler took", () =>
   Effect.gen(function*() {
     const { port, server } = yield* serveHandlers
