@@ -1,6 +1,7 @@
 /**
  * Middleware for all routes of a port: provides the request context, turns failures into responses with the Error body,
- * and passes responses to `hooks.completeResponse`. Hot path: avoids `Effect.gen`.
+ * and passes responses to `hooks.completeResponse`. `README.md` lists all steps of a request, in their order. Hot path:
+ * avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
 import { Headers, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"

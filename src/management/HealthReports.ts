@@ -16,6 +16,7 @@ export const paths: ReadonlyArray<string> = Object.values(reportPaths)
 
 const ready = gauge("ready", "1 while the database responds within a second, else 0.")
 
+// During an outage, `readiness` fails with an error of `api/DatabaseErrors.ts`.
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
 export const layer = HttpRouter.use(Effect.fnUntraced(function*(router) {
