@@ -289,7 +289,7 @@ const simulate = async (seed: number) => {
   return problems
 }
 
-const { SEED = "1", SEEDS = process.env.SEED === undefined ? "500" : "1" } = process.env
+const { SEED = "1", SEEDS = process.env.SEED === undefined ? "300" : "1" } = process.env
 const [first, count] = [Number(SEED), Number(SEEDS)]
 const timeout = 60_000 + 100 * count
 
