@@ -33,7 +33,7 @@ export const resolutions = {
 }
 
 export interface UsageStore {
-  /** Writes a batch of this process. While its rows are stored, another call with the same batch changes nothing. */
+  /** Writes a batch of this process. Until its rows are deleted, another call with the same batch changes nothing. */
   add(batch: Batch): Effect.Effect<void, unknown>
   /**
    * Adds written counts to the totals that `top` reads. Starts no further statement after 100 ms. Later runs add up the

@@ -53,7 +53,10 @@ export const AuditEntry = Schema.Struct({
   keyName: Schema.NullOr(Schema.String),
   /** The name of the admin token, or `null` if the service acted on its own, as in a ban. */
   operator: Schema.NullOr(Schema.String),
-  /** The IP address of the operator or, for a ban, of the client whose request began it. `null` without a request. */
+  /**
+   * The IP address of the operator or, for a ban, of the client whose request began it. `null` without a request, or
+   * "unknown" if the request has no address, as in tests in one process.
+   */
   address: Schema.NullOr(Schema.String),
   /** The changed fields, with their values before the change. `null` for a new key. */
   before: Schema.NullOr(AuditValues),

@@ -241,7 +241,7 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. It works until `endsAt`, if the key is active. */
 export const FormerSecret = Schema.Struct({
-  /** The last four characters of the secret. Absent for secrets from before the service stored these characters. */
+  /** The last four characters of the secret. Absent if a version before schema version 6 rotated the secret. */
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,

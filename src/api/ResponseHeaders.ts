@@ -1,4 +1,7 @@
-/** Declares response headers for OpenAPI and CORS. Responses have `fixedHeaders`, unless a route overrides one. */
+/**
+ * Declares response headers for OpenAPI and CORS. `completeResponse` of a port adds `fixedHeaders`, unless a route
+ * overrides one.
+ */
 import { adminTokenPrefix, keyPrefix, name as realm } from "./Brand.ts"
 import type { Headers } from "./OpenApiTransform.ts"
 import { Deprecation } from "./OperationMiddleware.ts"

@@ -25,7 +25,7 @@ const startParams = [...PGlite.defaultStartParams.filter((param) => param !== "-
 
 const openFiles = async (files: string, onFailure: (reason: string) => void): Promise<PGlite> => {
   const database = await PGlite.create(files, { fs: new DurableFiles(files, onFailure), startParams })
-  // PGlite makes its files writable for all users, so deny other users access to their directory.
+  // PGlite makes most of its files writable for all users, so deny other users access to their directory.
   chmodSync(files, 0o700)
   return database
 }

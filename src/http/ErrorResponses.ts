@@ -36,7 +36,8 @@ const ofMissingRoute = (
 
 /**
  * Returns the response to a failure that HttpApi does not handle. API errors, such as those of `headError` and
- * `/readyz`, get their own status. Requests without a route get 404, 405 or 400. OPTIONS of a known path gets 204.
+ * `/readyz`, get their own status. Requests without a route get 404, 405 or 400. OPTIONS of a known path gets 204. A
+ * request that a stop of the process interrupts gets 503.
  * Other failures and defects are logged and get 500.
  */
 export const responseOf = (
@@ -49,6 +50,9 @@ export const responseOf = (
   // Close the connection: after a faulty head, the next bytes may not be a new request. This also closes it after the
   // 503 of `/readyz` and the 412 of a document, although their heads are not faulty.
   if (Errors.isApiError(failure)) return Effect.succeed(make(context, failure, { connection: "close" }))
+  if (Cause.hasInterruptsOnly(cause)) {
+    return Effect.succeed(make(context, new Errors.ServiceUnavailable({ message: "The service is shutting down." })))
+  }
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound") {
     return Effect.succeed(ofMissingRoute(request, context, routesAt))
   }

@@ -31,7 +31,10 @@ const limits = {
   readMs: 60_000
 }
 
-/** The maximum memory, in bytes, that the bodies of all unread responses of the process hold. */
+/**
+ * The maximum for the bodies of all unread responses to requests, on both ports together: their bytes, doubled because
+ * Node keeps the text and the bytes. Rejections by the parser do not count.
+ */
 const maxUnreadBytes = 64 * 1024 * 1024
 
 /** Bounds the responses that clients have not read yet. Both ports share one instance. */

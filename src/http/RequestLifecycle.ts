@@ -4,7 +4,7 @@
  * avoids `Effect.gen`.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Types } from "effect"
-import { Headers, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Headers, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
 import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
@@ -30,10 +30,7 @@ export interface PortHooks {
    * API key was charged. That can make the response a 429.
    */
   readonly completeResponse: (head: RequestHead, context: RequestContext, response: Response) => Effect.Effect<Response>
-  /**
-   * Runs instead of `completeResponse` for a request that is interrupted before it has a response, because its
-   * connection closed or the process stops.
-   */
+  /** Runs instead of `completeResponse` for a request whose connection closed before it had a response. */
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
 }
 
@@ -111,7 +108,10 @@ export const layer = (hooks: PortHooks) =>
           const responded = Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.fail(error), {
             onSuccess: (response) => complete(request, context, response),
             onFailure: (cause): Effect.Effect<Response, Types.unhandled> => {
-              if (Cause.hasInterruptsOnly(cause)) {
+              const isAborted = cause.reasons.some(({ annotations }) =>
+                annotations.has(HttpServerError.ClientAbort.key)
+              )
+              if (Cause.hasInterruptsOnly(cause) && isAborted) {
                 const interrupts = Cause.fromReasons<never>(cause.reasons.filter(Cause.isInterruptReason))
                 return Effect.andThen(hooks.abort(request, context), Effect.failCause(interrupts))
               }

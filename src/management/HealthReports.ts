@@ -16,7 +16,6 @@ export const paths: ReadonlyArray<string> = Object.values(reportPaths)
 
 const ready = gauge("ready", "1 while the database responds within a second, else 0.")
 
-// During an outage, `readiness` fails with an error of `api/DatabaseErrors.ts`.
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
 export const layer = HttpRouter.use(Effect.fnUntraced(function*(router) {
@@ -25,6 +24,7 @@ export const layer = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const health = { status: "healthy", version: serviceVersion, revision, schemaVersion }
   yield* router.add("GET", reportPaths.health, HttpServerResponse.jsonUnsafe(health))
+  // During an outage, `readiness` fails with the error that `runService.ts` chooses (`api/DatabaseErrors.ts`).
   yield* router.add("GET", reportPaths.readiness, () =>
     Effect.map(
       Effect.flatMap(Ref.get(draining), (isEnding) => isEnding ? ending : Effect.andThen(readiness, limiter.counting)),

@@ -86,9 +86,8 @@ const exported = Layer.effect(
 )
 
 /**
- * Adds the defaults, the name of the environment, and an instance id for each process. Without the id, all processes
- * would share time series. Variables of the environment take precedence: `OTEL_RESOURCE_ATTRIBUTES` replaces the name
- * and the id.
+ * Adds the defaults, and two resource attributes: the value of `ENVIRONMENT`, and an id of this process, without which
+ * all processes would share time series. If `OTEL_RESOURCE_ATTRIBUTES` is set, it replaces both attributes.
  */
 const withDefaults = Layer.unwrap(Effect.gen(function*() {
   const environment = yield* Config.withDefault(Settings.environment.config, "none")

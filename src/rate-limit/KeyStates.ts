@@ -50,7 +50,7 @@ const cannotSave: Unavailable = {
 interface Store {
   /** The table, for logs and metrics. */
   readonly table: string
-  /** The failure of a load that takes too long, or whose results cannot enter memory. */
+  /** The failure of a call whose load takes too long, or whose `maxLoads` loads all came too late to be used. */
   readonly unavailable: Unavailable
   readonly load: (keys: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Policy.State>, Unavailable>
   readonly save: (states: ReadonlyMap<string, Policy.State>, saveNumber: number) => Effect.Effect<void, unknown>

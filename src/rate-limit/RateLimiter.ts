@@ -25,8 +25,9 @@ export interface Unavailable {
  */
 export class RateLimiter extends Context.Service<RateLimiter, {
   /**
-   * Decides on one request, and counts it. Fails if the state of a key cannot be loaded, or cannot change because too
-   * many states of other keys are unsaved.
+   * Decides on one request, and counts it: in both windows if it is allowed, or else among the rejections of its key,
+   * unless the key is banned. Fails if the state of a key cannot be loaded, or cannot change because too many states of
+   * other keys are unsaved.
    */
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Tells whether `charge` would allow a request now, with the windows before it. Counts nothing and begins no ban. */

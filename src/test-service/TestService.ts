@@ -29,7 +29,10 @@ export interface SentRequest {
 export class TestService extends Context.Service<TestService, {
   /** Stores pets, and returns them with their ids. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /** Uses up a rate limit of the API key. Requests get 429 `rate_limit_exceeded` until the limit resets. */
+  /**
+   * Uses up a rate limit of the API key. Until the limit resets, requests get 429 `rate_limit_exceeded`, or
+   * `api_key_banned` once too many of them were rejected within a minute.
+   */
   readonly exhaustLimit: Effect.Effect<void>
   /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>

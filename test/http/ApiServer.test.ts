@@ -192,6 +192,9 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["too many fields", request("GET /v1/pets", Array.from({ length: 99 }, () => "X: 1"))]
   ],
   "500 internal_error": [["a defect", request("GET /v1/pets/1"), { ...deprecated, ...chargedToKey }]],
+  "503 service_unavailable": [
+    ["a stop interrupts the request", request("GET /v1/pets/2"), { ...chargedToKey, "retry-after": "1" }]
+  ],
   "505 http_version_not_supported": [
     ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
     ["HTTP/1.2", message("GET /v1/pets HTTP/1.2", ["Host: a", "KEY"])],
@@ -199,7 +202,9 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ]
 }
 
-const failingFind = memoryWith(() => ({ find: () => Effect.die(new Error("secret")) }))
+const failingFind = memoryWith(() => ({
+  find: (id) => id === 1n ? Effect.die(new Error("secret")) : Effect.interrupt
+}))
 const title = "A response of the API port has the common headers and, on failure, the Error body"
 
 layer(service(failingFind, { CORS_ORIGINS: `${shop}, ${other}` }))(title, (it) => {

@@ -6,7 +6,8 @@ import { fileURLToPath } from "node:url"
 export const root = fileURLToPath(new URL("../..", import.meta.url))
 
 /** All documents for readers. SPEC.md is the text that the contract follows. */
-export const documents = globSync(["*.md", "{docs,package,examples,deploy}/**/*.md", "src/**/README.md"], { cwd: root }).toSorted()
+export const documents = globSync(["*.md", "{docs,package,examples,deploy}/**/*.md", "src/**/README.md"], { cwd: root })
+  .toSorted()
 
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 
