@@ -68,7 +68,10 @@ export const make = Effect.fnUntraced(function*(store: Store) {
   /** The duration of the last lookup, or 90 % of the earlier `lookupNanos` if that is longer. */
   let lookupNanos = 0n
 
-  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>, withStates: boolean) {
+  const read = Effect.fnUntraced(function*(
+    hashes: ReadonlyArray<string>,
+    { withStates }: { readonly withStates: boolean }
+  ) {
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes, withStates)
     const duration = clock.monotonicTimeNanosUnsafe() - readAt
@@ -102,7 +105,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
     timeout: lookupTimeout,
     late: databaseErrors.unavailable,
     mayJoin: (startedAt) => isLeased(startedAt) && !isBeforeEvict(startedAt),
-    run: (hashes: ReadonlyArray<string>) => read(hashes, true)
+    run: (hashes: ReadonlyArray<string>) => read(hashes, { withStates: true })
   })
 
   /**
@@ -142,7 +145,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
       // use (`minGeneration` of `KeyStates.ts`). If the refresh is late, the next charge may have to load the state.
       const batch = hashes.slice(start, start + maxHashesPerStatement)
       // Ignore a failure: once the leases end, the next request with a key looks it up, and reports any error.
-      yield* Effect.ignoreCause(Effect.timeout(read(batch, false), refreshTimeout))
+      yield* Effect.ignoreCause(Effect.timeout(read(batch, { withStates: false }), refreshTimeout))
     }
   })
   yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))

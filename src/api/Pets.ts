@@ -142,6 +142,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
 
+// Runs `Auth`, `RateLimit` (`PetstoreApi.ts`), `ConcurrencyLimit`, `Validation` and `Sunset`, in this order.
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
   success: PetJson.annotate({ description: "The pet." }),
