@@ -124,8 +124,8 @@ export const runService = (apiServer: ApiServerLayer): void =>
     )),
     NodeRuntime.runMain({
       disableErrorReporting: true,
-      // Exit with 0 after a signal such as SIGTERM, or with 1 if the shutdown hung, or if it could not write all values
-      // (`onLostValues`). After a failure, exit with the code of the error, by default 1.
+      // Exit with 0 after a signal such as SIGTERM, or with 1 if the service did not stop in time (`reportHang`), or
+      // could not write all values (`onLostValues`). After a failure, exit with the code of the error, by default 1.
       teardown: (exit, onExit) =>
         onExit(
           Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -44,7 +44,7 @@ const layerInProcess = <E, R>(makeRoutes: Effect.Effect<Routes, E, R>) =>
     HttpClient.HttpClient,
     Effect.gen(function*() {
       const handleRequest = yield* makeRoutes
-      // As with a server, a Reference that is set around the layer reaches requests, even if the caller sets another.
+      // As with a server, the layer's context precedes the caller's, for example if both set the same Reference.
       const ofServer = HeldServices.omit(yield* Effect.context()).pipe(
         Context.omit(Scope.Scope, Tracer.ParentSpan, References.CurrentLogAnnotations)
       )

@@ -19,7 +19,7 @@ export const wordsOf = (name: string): string =>
 
 /**
  * The value of a field of `ApiKey` or of its limits, a grace period in seconds, or a ban's end. Times are ISO 8601. A
- * `hint` is the last four characters of a secret. No value is a whole secret.
+ * `hint` is only the last four characters of a secret.
  */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
@@ -54,8 +54,8 @@ export const AuditEntry = Schema.Struct({
   /** The name of the admin token, or `null` if the service acted on its own, as in a ban. */
   operator: Schema.NullOr(Schema.String),
   /**
-   * The IP address of the operator or, for a ban, of the client whose request began it. `null` without a request, or
-   * "unknown" if the request has no address, as in tests in one process.
+   * The IP address of the operator or, for a ban, of the client whose request began it. Without an address, `null` or
+   * "unknown".
    */
   address: Schema.NullOr(Schema.String),
   /** The changed fields, with their values before the change. `null` for a new key. */

@@ -1,4 +1,4 @@
-/** The service's name in lower case: for example the name of the command, and the prefix of metrics and Redis keys. */
+/** The service's name in lower case: for example the name of the command, and the prefix of its keys in Redis. */
 export const name = "petstore"
 export const title = "Petstore"
 

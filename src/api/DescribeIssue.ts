@@ -10,13 +10,13 @@ const isWithin = (from: string, to: string, edits: number): boolean => {
 
 const simplify = (name: string): string => name.toLowerCase().replaceAll(/[_-]/g, "")
 
-/** Returns the known name that equals `name` apart from case, `_` and `-`. */
+/** Returns the known name that equals `name` apart from case, `_` and `-`, or `undefined` if there is none. */
 export const nearMissOf = (name: string, known: ReadonlyArray<string>): string | undefined =>
   known.find((each) => simplify(each) === simplify(name))
 
 /**
  * Returns the known name that is the fewest edits away from `name`: at most two, and at most half as many as `name` has
- * characters. Differences in case, `_` and `-` are no edits.
+ * characters. Differences in case, `_` and `-` are no edits. Returns `undefined` if no name is that close.
  */
 export const closestOf = (name: string, known: ReadonlyArray<string>): string | undefined => {
   const maxEdits = [0, 1, 2].filter((edits) => edits <= name.length / 2)
@@ -46,8 +46,8 @@ const faultsOf = (issue: SchemaIssue.Issue) =>
 type Fault = ReturnType<typeof faultsOf>[number]
 
 /**
- * Whether `issue` reports nothing but unknown names, none of which differs from a known name only in case, `_` and `-`.
- * The API under `/v1` ignores such names, because a client of a later version may send them.
+ * Whether `issue` reports only unknown names, and each of them differs from all known names in more than case, `_` and
+ * `-`. The API under `/v1` ignores such names, because a client of a later version may send them.
  */
 export const hasOnlyIgnorableNames = (issue: SchemaIssue.Issue, name = ""): boolean => {
   switch (issue._tag) {

@@ -138,8 +138,8 @@ export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
 /**
- * 429: the API key is banned, because its clients kept sending requests after 429s (SPEC §8). After `retryAfter`, the
- * ban has ended and no limit is used up.
+ * 429: the API key is banned, because its clients kept sending requests after 429s (SPEC §8). `retryAfter` is the wait
+ * until the ban has ended and used-up limits have reset.
  */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 /** 429: too many requests without a valid admin token came from the client's address. */
@@ -149,14 +149,14 @@ export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
 /**
- * 503: the service is overloaded, or its database does not respond or rejects writes. On `/readyz`, also during
- * shutdown. `retryAfter` defaults to 1 s.
+ * 503: the service is overloaded or shutting down, or its database does not respond or rejects writes. `retryAfter`
+ * defaults to 1 s.
  */
 export class ServiceUnavailable extends declareErrorWithWait<ServiceUnavailable>()("ServiceUnavailable") {}
 /** 505: the version of HTTP is not supported. */
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
-/** Any error of the API: the fields of the classes above. Only those with a wait have `retryAfter`. */
+/** Any error of the API: the fields of the classes above. Only the classes with a wait have `retryAfter`. */
 export interface ApiError extends ErrorBody, Cause.YieldableError {
   /** The name of the class, such as `NotFound`. */
   readonly _tag: keyof typeof errors

@@ -94,7 +94,7 @@ export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 export const ApiKey = Schema.Struct({
   /** The id, which is not secret. */
   id: KeyId,
-  /** Incremented by each change. */
+  /** The version, for `If-Match`. Each change of the key increments it, but uses and bans do not. */
   version: Schema.Int,
   /** The name that an operator gave the key. */
   name,
@@ -129,9 +129,9 @@ export const IssuedKey = Schema.Struct({
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /**
- * The position that a cursor encodes. It is the last key that the service examined for the previous page, if no key
- * after those of the page matched its filter. Otherwise, it is the last key of the page. `createdAt` is in epoch
- * milliseconds. Only the cursors of a list with `search` have `name`, because that list is in the order of names.
+ * The position that a cursor encodes: the last key of the previous page. But if the service stopped its search before
+ * it found one more match, it is the last key that the search examined. `createdAt` is in epoch milliseconds. Only the
+ * cursors of a list with `search` have `name`, because that list is in the order of names.
  */
 export interface KeyPosition {
   readonly createdAt: number
@@ -241,7 +241,7 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** A secret that a rotation replaced. It works until `endsAt`, if the key is active. */
 export const FormerSecret = Schema.Struct({
-  /** The last four characters of the secret. Absent if a version before schema version 6 rotated the secret. */
+  /** The last four characters of the secret. Absent for some secrets that older versions issued or rotated. */
   hint: Schema.optionalKey(Schema.String.annotate({ description: "The last four characters of the secret." })),
   /** When the secret stops working. */
   endsAt: Instant,

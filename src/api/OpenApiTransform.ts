@@ -57,8 +57,8 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 ({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
   const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = Object.keys(securitySchemes).map((name) => ({ [name]: [] }))
-  // Remove `additionalProperties: false`, which Effect adds: a later version can add fields to responses.
-  // Request schemas lose it too.
+  // Remove `additionalProperties: false`, which Effect adds, from named schemas: a later version can add fields to
+  // responses. Request schemas lose it too.
   const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 

@@ -132,7 +132,7 @@ export const bodySteps = [RequestBody, ...operationSteps] as const
 /** All middleware that operations under `/v1` declare. `inOrder` and `inOrderForAll` set its order, not this list. */
 export const operationMiddleware = [Auth, RateLimit, RequestBody, ConcurrencyLimit, Validation, Sunset] as const
 
-/** Marks a deprecated endpoint. Responses to its requests carry `headers`, unless Node rejects the request. */
+/** Marks a deprecated endpoint. `headers` are for the responses to its requests. */
 export class Deprecation extends Context.Service<Deprecation, {
   readonly sunset: Date
   readonly successor: string

@@ -94,7 +94,7 @@ export const PetsJson = exactJson(Pets, { encodeText: petsText })
 export const ListQuery = Schema.Struct({
   /** The maximum number of pets. The default is 20, the maximum 100. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
-  /** Only pets with this status. Without it, the page has pets with and without a status. */
+  /** Only pets with this status. Without this filter, the page has pets with and without a status. */
   status: PetStatus.annotate({
     identifier: undefined,
     description: "Filters by availability status. Without it, the page has pets with and without a status."

@@ -7,8 +7,8 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
 }))
 
 /**
- * The window of the API key with the fewest remaining requests, from the `X-RateLimit-*` headers of a response (SPEC
- * §8). During a ban, `remaining` is 0.
+ * Of the windows of the API key, the one with the fewest remaining requests, from the `X-RateLimit-*` headers of a
+ * response (SPEC §8). During a ban, `remaining` is 0.
  */
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
@@ -24,12 +24,12 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Returns `None` without rate-limit headers, or if they show the limits of the client's address (scope `address`). */
+/** Returns `None` without valid headers, or if they show the limits of the client's address (scope `address`). */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
 /**
- * Returns the time until a used-up limit resets. Prefers the seconds in `RateLimit` to the timestamp in
+ * Returns the milliseconds until no limit is used up any more. Prefers the seconds in `RateLimit` to the timestamp in
  * `X-RateLimit-Reset`, because the clocks of the client and the service may differ.
  */
 export const millisUntilReset = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {

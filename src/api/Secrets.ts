@@ -39,7 +39,7 @@ export const findSecret = (text: string): string | undefined => new RegExp(`${ke
 
 const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 
-/** Secrets without a known form, such as an operator's own `ADMIN_TOKEN`. `redactSecrets` redacts these texts. */
+/** Further texts that `redactSecrets` redacts, such as an operator's own `ADMIN_TOKEN`, which may lack the prefix. */
 const chosenSecrets = new Set<string>()
 const minChosenLength = 16
 
@@ -48,7 +48,7 @@ export const redactAlso = (secret: string): void => {
   if (secret.length >= minChosenLength) chosenSecrets.add(secret)
 }
 
-/** Redacts secrets, even if percent-encoded several times: `%5F`, `%255F` and `%25255F` are all `_`. */
+/** Redacts secrets, also percent-encoded (`%5F`, `%255F` and `%25255F` are `_`). If it finds any, decodes `text`. */
 export const redactSecrets = (text: string): string => {
   const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
   let redacted = decoded

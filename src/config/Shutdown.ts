@@ -1,6 +1,6 @@
 /**
  * Bounds the time of each part of a graceful shutdown: the service, then telemetry, then the log. Together they take
- * less than the ten seconds that `docker stop` waits before it kills the process.
+ * less than the ten seconds that `docker stop` waits by default before it kills the process.
  */
 import { Config, Duration, Effect, Fiber, Layer, Scope } from "effect"
 import { Settings } from "./Settings.ts"

@@ -4,7 +4,7 @@ const causeOf = (error: object): unknown => "cause" in error ? error.cause : und
 
 /**
  * Describes an error and its causes in one line. If `describe` returns a text for an error, this text replaces the
- * error's message and all of its causes.
+ * error's message and all of its causes. Without any message, the result is an empty text.
  */
 export const describeChain = (
   failure: unknown,

@@ -1,10 +1,9 @@
 import { Context, type Logger } from "effect"
 
 /**
- * The JSON logger, and the function `write` that outputs its lines. If no other logger is installed, the access log
- * calls `write` directly: through Effect's logger, its line would take a third of the CPU of a list, measured without
- * sockets (docs/performance.md). If this is undefined, or another logger is installed, the access log uses Effect's
- * logger.
+ * The JSON logger, and the function `write` that outputs its lines, or `undefined` if the log is not JSON. If the JSON
+ * logger is the only one, the access log calls `write` directly: through Effect's logger, its line would take a third
+ * of the CPU of a list, measured without sockets (docs/performance.md). Otherwise, it uses Effect's logger.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined

@@ -20,8 +20,8 @@ const dropped = counter(
 const ignoreError = (): void => {}
 
 /**
- * Returns a function that writes a line to standard error. Writes the lines of an event-loop turn together, because a
- * write for each line would take a tenth of a request's CPU.
+ * Returns a function that writes a line to standard error, or drops it if the reader is slow. Writes the lines of an
+ * event-loop turn together, because a write for each line would take a tenth of a request's CPU.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])

@@ -21,8 +21,8 @@ export const layer = (schemaVersion: number) =>
     })
     // Subtract the timer's resolution, because Node includes it in every delay.
     const lag = (percentile: number): number => Math.max(0, delay.percentile(percentile) / 1e9 - resolutionMs / 1_000)
-    // Report the last complete window of 15 s, so that all readers of the metrics (Prometheus and OTLP) get the same
-    // values.
+    // Report the last complete window of 15 s, so that no reader of the metrics (Prometheus or OTLP) resets the values
+    // of the other.
     let lags = { p50: 0, p99: 0 }
     const endWindow = Effect.sync(() => {
       lags = { p50: lag(50), p99: lag(99) }

@@ -56,7 +56,7 @@ const exporters = Layer.mergeAll(
 )
 
 /**
- * The maximum number of characters of a text attribute of a span. It bounds the size of a batch: a client can send a
+ * The maximum number of characters of a text attribute of a span. It keeps batches small, because a client can send a
  * path or a `User-Agent` of nearly 16 KiB.
  */
 const maxAttributeLength = 3_000
