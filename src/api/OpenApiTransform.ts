@@ -28,8 +28,8 @@ export const makeServer = (variable: string, url: string, description: string): 
 const capitalize = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-// Postman ignores the schema's description and example, and the explorer of `/docs` its description. So move both to the
-// parameter.
+// Postman ignores the schema's description and example, and the explorer of `/docs` its description. So move both to
+// the parameter.
 const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPISpecParameter) => {
   const { description, examples, ...schema }: JsonSchema = described
   const value = examples?.[0] ?? schema.default ?? schema.enum?.[0]

@@ -53,8 +53,8 @@ const invalidErrors = [
 
 /**
  * If `true`, the endpoints of a group ignore unknown query parameters, but reject near misses: names that equal a known
- * one apart from case, `_` and `-`. A 400 then describes no other unknown parameters or fields. If `false`, the parse
- * options of the API decide, and a 400 also describes the unknown names that they reject.
+ * one apart from case, `_` and `-`. A 400 then reports no other names as unknown, nor in a body. If `false`, the parse
+ * options of the API decide, and a 400 also reports the unknown names that they reject.
  */
 export const IgnoresUnknownNames = Context.Reference<boolean>("petstore/api/IgnoresUnknownNames", {
   defaultValue: () => false
