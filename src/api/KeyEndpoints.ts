@@ -101,6 +101,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).pipe(inOrder(...operationSteps))
     .annotateMerge(OpenApi.annotations({
       summary: "Lift the ban on a key",
-      description: "Ends the ban now. Requests already counted still count toward the limits."
+      description:
+        "Ends the ban now; without Redis, only in the process that responds. Requests already counted still count toward the limits."
     }))
 ).annotate(OpenApi.Description, "API keys.") {}

@@ -46,6 +46,16 @@ const completeParameter = ({ name, schema: described, ...rest }: OpenApi.OpenAPI
 
 const valueOf = ({ enum: values, examples = values }: JsonSchema): unknown => examples?.[0]
 
+/**
+ * Removes `additionalProperties: false`, which Effect adds, from schemas and those within them: a later version can add
+ * fields to responses. Request schemas lose it too.
+ */
+const allowFurtherFields = (schema: unknown): void => {
+  if (!Predicate.isObjectOrArray(schema)) return
+  if (Reflect.get(schema, "additionalProperties") === false) Reflect.deleteProperty(schema, "additionalProperties")
+  for (const part of Object.values(schema)) allowFurtherFields(part)
+}
+
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
 /** Adapts a document to SPEC.md and tools. Removes `basePath` from the paths: the server URLs end with it (SPEC §1). */
@@ -57,9 +67,8 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 ({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
   const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = Object.keys(securitySchemes).map((name) => ({ [name]: [] }))
-  // Remove `additionalProperties: false`, which Effect adds, from named schemas: a later version can add fields to
-  // responses. Request schemas lose it too.
-  const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
+  const schemas = structuredClone(derived.components.schemas)
+  allowFurtherFields(schemas)
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 
   const resolve = (schema: JsonSchema): JsonSchema => schemas[schema.$ref?.split("/").at(-1) ?? ""] ?? schema

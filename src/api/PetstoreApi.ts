@@ -22,7 +22,7 @@ Each request carries an API key as a bearer token. The operator of the service i
 
 Each plan has a limit per minute and a limit per day. Every response has the \`X-RateLimit-…\` headers of the window
 that is closest to its limit. After a 429, wait for the seconds in \`Retry-After\`: a key that keeps sending is banned
-for a minute, and each further ban lasts twice as long, up to an hour.
+for a minute, and each further ban within an hour lasts twice as long, up to an hour.
 
 | plan | per minute | per day |
 |---|---|---|

@@ -45,14 +45,25 @@ const minChosenLength = 16
 
 /** Makes `redactSecrets` redact `secret` too, unless `secret` is so short that ordinary text could contain it. */
 export const redactAlso = (secret: string): void => {
-  if (secret.length >= minChosenLength) chosenSecrets.add(secret)
+  for (const text of [secret, decode(secret)]) if (text.length >= minChosenLength) chosenSecrets.add(text)
 }
 
-/** Redacts secrets, also percent-encoded (`%5F`, `%255F` and `%25255F` are `_`). If it finds any, decodes `text`. */
-export const redactSecrets = (text: string): string => {
-  const decoded = text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
-  let redacted = decoded
+const decode = (text: string): string =>
+  text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+
+const redactIn = (text: string): string => {
+  let redacted = text
   for (const secret of chosenSecrets) redacted = redacted.replaceAll(secret, "…")
-  redacted = redacted.replaceAll(anySecret, "$1…")
-  return redacted === decoded ? text : redacted
+  return redacted.replaceAll(anySecret, "$1…")
+}
+
+/**
+ * Redacts secrets, also percent-encoded ones (`%5F`, `%255F` and `%25255F` are `_`). If it finds an encoded one, decodes
+ * `text`.
+ */
+export const redactSecrets = (text: string): string => {
+  const plain = redactIn(text)
+  const decoded = decode(plain)
+  const redacted = redactIn(decoded)
+  return redacted === decoded ? plain : redacted
 }

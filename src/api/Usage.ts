@@ -10,7 +10,7 @@ const counts = {
   /** Requests rejected with 429 `rate_limit_exceeded`. */
   rejected: Schema.Int.annotate({ description: "Requests over a limit: 429 rate_limit_exceeded." }),
   /** Requests rejected with 429 `api_key_banned`: during a ban, and the one that began it. */
-  banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
+  banned: Schema.Int.annotate({ description: "Requests during a ban, and the one that began it: 429 api_key_banned." })
 }
 
 /** The request counts of a minute or an hour. */

@@ -7,7 +7,8 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 /**
  * Describes an error and its causes in one line. Describes an invalid setting by `describeError`, which does not quote
- * values that may be secrets.
+ * values that may be secrets. A failure that has no message is described by its text.
  */
 export const describeCause = (cause: Cause.Cause<unknown>): string =>
-  describeChain(Cause.squash(cause), (error) => isSettingError(error) ? describeError(error) : undefined)
+  describeChain(Cause.squash(cause), (error) => isSettingError(error) ? describeError(error) : undefined) ||
+  String(Cause.squash(cause))

@@ -35,6 +35,9 @@ const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
 /** An admin token that an operator chose. */
 const chosenSecret = "correct;horse?battery"
 redactAlso(chosenSecret)
+/** Another one, which looks percent-encoded. */
+const encodedSecret = "correct%41horse%20battery"
+redactAlso(encodedSecret)
 
 /** The id of the key and the target of a request without a route, and fields of its line. */
 const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string | undefined, fields: object]> = [
@@ -47,6 +50,8 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/psk%255F${"a".repeat(38)}/adm%25255f${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/${chosenSecret}/x`, { path: "/…/x" }],
+  [undefined, `/${encodedSecret}/x`, { path: "/…/x" }],
+  [undefined, `/${encodeURIComponent(encodedSecret)}/x`, { path: "/…/x" }],
   [undefined, `/a${encodeURIComponent(encodeURIComponent(chosenSecret))}`, { path: "/a…" }],
   [undefined, "http://user:password@host/x", { path: "/x" }],
   [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
