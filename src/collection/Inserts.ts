@@ -91,8 +91,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
     })
 
   /**
-   * Of the creates of a batch with the same idempotency key, runs only the first. Its row tells the item that the key
-   * stands for. The others replay that item, or are rejected if their own item differs from it.
+   * Of the creates of a batch with the same owner and idempotency key, runs only the first. Its row tells the item that
+   * the key stands for. The others replay that item, or are rejected if their own item differs from it.
    */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
