@@ -42,8 +42,8 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
 }
 
 /**
- * A secret as it is stored, with the id of its API key. `endsAt` is when a former secret stops working, and `null` for
- * the current one. Unlike that of `SecretHolder`, it ignores the expiry of the key.
+ * The id of a secret's API key. `endsAt` is when a former secret stops working, and `null` for the current one. Unlike
+ * that of `SecretHolder`, it ignores the state and the expiry of the key.
  */
 export interface StoredSecret {
   readonly keyId: string
@@ -73,8 +73,8 @@ export class ApiKeyStore extends Context.Service<ApiKeyStore, {
   /** Returns the form in which this store keeps a secret: its SHA-256, or the secret itself in memory. */
   hash(secret: string): string
   /**
-   * Inserts a key and its first secret. If `idempotencyKey` was already used, inserts nothing and returns the id of the
-   * existing key.
+   * Inserts a key, its first secret and its audit entry, and returns `undefined`. If `idempotencyKey` was already used,
+   * inserts nothing and returns the id of the existing key.
    */
   insert(
     key: ApiKey,

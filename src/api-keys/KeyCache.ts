@@ -26,8 +26,8 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
  */
 const lease = Duration.millis(900)
 /**
- * With this timeout, a whole request waits at most 6 s in total: 1.75 s for the lookup of its key, 1 s for a slot
- * (`ConcurrencyLimit.ts`), 0.25 s for Redis (the default of `REDIS_TIMEOUT_MS`), and 3 s for the operation's SQL
+ * With this timeout, these waits of a request take at most 6 s together: 1.75 s for the lookup of its key, 1 s for a
+ * slot (`ConcurrencyLimit.ts`), 0.25 s for Redis (the default of `REDIS_TIMEOUT_MS`), and 3 s for the operation's SQL
  * statement (`callTimeout`).
  */
 const lookupTimeout = Duration.millis(1_750)
@@ -47,7 +47,7 @@ const leaseNanos = Duration.toNanosUnsafe(lease)
 
 export interface Entry extends SecretHolder {
   readonly hash: string
-  /** When its lookup began, in monotonic nanoseconds. */
+  /** When its lookup began, in monotonic nanoseconds. Unused if the lookup ran within a transaction. */
   readonly readAt: bigint
   /** The start of the minute for which a use was last recorded, in epoch milliseconds (`KeyVerifier.ts`). */
   recordedMinute: number
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function*(store: Store) {
   const isBeforeEvict = (startedAt: bigint): boolean => evictedAt !== undefined && startedAt <= evictedAt
   const isLeased = (startedAt: bigint): boolean => clock.monotonicTimeNanosUnsafe() - startedAt < leaseNanos
 
-  /** The duration of the last lookup, or 90 % of the earlier `lookupNanos` if that is longer. */
+  /** The duration of the last successful lookup, or 90 % of the earlier `lookupNanos` if that is longer. */
   let lookupNanos = 0n
 
   const read = Effect.fnUntraced(function*(

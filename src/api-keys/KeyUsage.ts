@@ -97,8 +97,8 @@ const maxRankedPending = 1_000
  * 1. A count stays open for up to `maxSealDelayMs` after the end of its minute, or longer (law 4). It is then sealed,
  *    which puts it in one batch, and stored once the batch is written. If `maxCounts` counts are open, or the scope
  *    closes, all of them are sealed early.
- * 2. A batch does not change, and its retry has no effect while the rows of an earlier attempt are stored. So each
- *    count is stored once, unless it is dropped (law 3) or lost (law 5), or such rows expire before the retry.
+ * 2. A batch does not change, and its retry has no effect while the rows of an earlier attempt are stored. So no count
+ *    is stored twice, unless such rows expire before the retry.
  * 3. At most `maxCounts` counts are open, and at most as many wait in batches, not counting a running write. Beyond
  *    that, the oldest batches are dropped, until 90 % are left.
  * 4. While a batch is not written, as in an outage of the database, counts stay open until there are `maxCounts`. So a

@@ -23,13 +23,13 @@ const UsageRow = Schema.Struct({
 const maxKeysPerRow = 100
 const rowsPerAddUp = 100
 /**
- * A run of `addUp` starts no further statement after this time. The timer starts a run every 10 seconds, which takes at
- * most about 1 % of a core. Each flush of counts starts one, too.
+ * A run of `addUp` starts no further statement after this time, so that adding up takes a small share of a core. A
+ * timer starts a run every 10 seconds, and each flush of counts starts one, too.
  */
 const addUpMs = 100
 /**
- * The time between runs of a process that has nothing to add up: its last run left no rows, and it has written none
- * since. Such a run is for the rows of processes that exited before they added them up.
+ * The time between runs of a process that knows of no rows to add up (`hasRest`). Such a run is for the rows of
+ * processes that exited before they added them up.
  */
 const intervalWithoutRowsMs = 60_000
 
@@ -126,8 +126,8 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
   )
 
   const store: KeyUsage.UsageStore = {
-    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay until two hours after
-    // the start of their minute, also if they are added up earlier.
+    // If an earlier attempt was committed, a retry finds its rows and inserts nothing. Rows stay for at least two hours
+    // after the start of their minute, also if they are added up earlier.
     add: (batch) =>
       sql`
         INSERT INTO key_usage_minutes (part, starts_at, process, number, keys, allowed, rejected, banned)
@@ -143,7 +143,7 @@ export const makeStore = Effect.fnUntraced(function*(retention: Duration.Duratio
       ),
     addUp,
     // Minutes come from `key_usage_minutes`. Hours come from the totals, and from the rows of `key_usage_minutes` that
-    // are not yet added to them. `key_usage` holds what versions of the service before schema version 4 counted.
+    // are not yet added to them. Versions of the service before schema version 4 count both in `key_usage`.
     read: (keyId, now) => {
       const firstHour = new Date(KeyUsage.startOf(now, hours.seconds) - (hours.keptSeconds - hours.seconds) * 1_000)
       const intervals = sql`

@@ -52,8 +52,8 @@ export interface Collection<New extends object, Filter extends keyof New, Reused
 
   /**
    * Creates an item. On PostgreSQL, it is committed once the effect succeeds, or with the transaction of the caller. If
-   * an earlier create used the idempotency key within the last 24 hours, returns the item as that create made it. Fails
-   * with `Reused` if the earlier create was of another collection, or of an item that differs from `item`.
+   * an earlier create had the same `idempotency` within the last 24 hours, returns the item as that create made it.
+   * Fails with `Reused` if that create was of another collection, or of an item that differs from `item`.
    */
   create(item: New, idempotency?: Idempotency): Effect.Effect<Created<Item<New>>, Reused | Unavailable>
 

@@ -1,12 +1,12 @@
 /**
  * Caches items and gaps (ranges of ids without an item). Outside of transactions, a read of a cached item needs no SQL.
- * Nor does a page, if all items and gaps up to the first item of the next page are cached. So the last page always
- * needs SQL.
+ * Nor does a page, if all items and gaps up to the first item of the next page are cached, and no more than `maxVisits`
+ * items. So the last page always needs SQL.
  *
  * Laws, in any order of transactions, lookups and changes, and of their ends:
  * 1. A cached item or gap is never used for longer than `lifetimeMs` after the lookup that read it began.
  * 2. A cached gap never hides an item whose id comes from the table's sequence, once the transaction that inserted the
- *    item has committed. If a restored backup sets the sequence back, this holds again after `2 * lifetimeMs`.
+ *    item has committed. If the sequence is set back, as by a restored backup, this holds again after `2 * lifetimeMs`.
  * 3. A cached item is never older than the last commit of a change of it by this process. So an item is not cached
  *    while a change of it runs. A change that failed may still commit, as may one within a transaction that goes on. So
  *    its item is not cached for `lateCommitMs` more, and such a transaction must end within this time.

@@ -91,8 +91,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
     })
 
   /**
-   * Of the creates of a batch with the same idempotency key, runs only the first. Its row tells the item that the key
-   * stands for. The others replay that item, or are rejected if their own item differs from it.
+   * Of the creates of a batch with the same owner and idempotency key, runs only the first. Its row tells the item that
+   * the key stands for. The others replay that item, or are rejected if their own item differs from it.
    */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
@@ -105,8 +105,8 @@ export const make = Effect.fnUntraced(function*<New extends object, Filter exten
         const [row, first] = [rows[index], firsts[index]]
         if (typeof row?.id !== "bigint") continue
         // `isReused` compares each create's hash with the one that the key stands for: the stored one if it differs
-        // from that of `first`, else that of `first`. Without a key, both are undefined. If they are equal, the item of
-        // the create equals the one that was inserted, so a replay returns its own item, and reads none.
+        // from that of `first`, else that of `first`. Without a key, both are undefined. If the hashes are equal, the
+        // create's item equals the one that was inserted, so a replay returns its own item, and reads none.
         for (const create of group) {
           const isReused = create.claim?.hash !== (row.otherHash ?? first?.claim?.hash)
           const created = { item: { id: row.id, ...create.item }, isReplay: create !== first || row.isReplay === true }

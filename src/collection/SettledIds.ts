@@ -9,10 +9,10 @@ const noWriters: ReadonlySet<unknown> = new Set()
  * An id is settled once no transaction can still insert an item with a lower id of the sequence. Gaps below a settled
  * id can be cached.
  *
- * Ids come from an ascending sequence. Before a transaction takes an id, it takes PostgreSQL's lock `ROW EXCLUSIVE` of
- * the table, which many transactions can hold at once. Let an item be visible to a lookup. Then each transaction that
- * took a lower id has either ended, or still holds the lock. So the item's id is settled once all transactions that
- * hold the lock after the lookup have ended.
+ * Ids come from an ascending sequence with `CACHE 1`. Before a transaction takes an id, it takes PostgreSQL's lock
+ * `ROW EXCLUSIVE` of the table, which many transactions can hold at once. Let an item be visible to a lookup. Then each
+ * transaction that took a lower id has either ended, or still holds the lock. So the item's id is settled once all
+ * transactions that hold the lock after the lookup have ended.
  *
  * A check (`beginCheck`) reads which transactions hold the lock: the writers. One id of each stage is kept:
  * 1. `unchecked`: a lookup found the id above a gap (`noteGap`), and no check has begun since then.
@@ -28,8 +28,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
   let settled = none
 
   /**
-   * Whether an id has expired, `lifetimeMs` after the lookup that found it. Ids expire because after the restore of a
-   * backup, the sequence can give ids again, which fill gaps below a settled id.
+   * Whether an id has expired, `lifetimeMs` after the lookup that found it. Ids expire because a sequence that is set
+   * back, as by a restored backup, gives ids again, which fill gaps below a settled id.
    */
   const isExpired = ({ readAtMs }: FoundId): boolean => readAtMs < nowMs() - lifetimeMs
   const higher = (current: FoundId, other: FoundId): FoundId =>
@@ -42,8 +42,8 @@ export const make = (lifetimeMs: number, nowMs: () => number) => {
     },
     /**
      * Begins a check for newly settled ids. Returns `undefined` if no gap was noted since the last check began, or if
-     * that was less than a second ago. Otherwise, the caller reads which transactions hold the table's lock, and passes
-     * them to the returned function.
+     * the last check began less than a second ago. Otherwise, the caller reads which transactions hold the table's
+     * lock, and passes them to the returned function.
      */
     beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
       const startedAtMs = nowMs()

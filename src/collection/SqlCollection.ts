@@ -33,8 +33,8 @@ const make = Effect.fnUntraced(function*<New extends object, Filter extends keyo
   const clock = yield* Clock.Clock
   const { columns, matcher, readItems, write } = makeCodec(table)
   const tableName = sql.literal(`"${table.name}"`)
-  // The columns of a page or a batch that is read as one row, with an array for each field. In a trial with pages of
-  // 100 items, a row for each item took 1.19 times the CPU (docs/performance.md).
+  // A page or a batch is read as one row, with an array for each field. In a trial with pages of 100 items, a row for
+  // each item took 1.19 times the CPU (docs/performance.md).
   const arrays = sql.literal(
     columns.map(({ field, name }) => `array_agg("${name}") AS "${field}"`).concat("array_agg(id) AS id").join()
   )

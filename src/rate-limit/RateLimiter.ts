@@ -9,7 +9,7 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /**
  * Where requests are counted: in this process (`own`), in Redis (`shared`), or in this process while Redis fails
- * (`fallback`). If only some masters of a Redis cluster fail, only their callers are counted in this process.
+ * (`fallback`, also if only some masters of a Redis cluster fail: then only their callers are counted here).
  */
 export type Counting = "own" | "shared" | "fallback"
 

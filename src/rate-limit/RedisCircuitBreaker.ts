@@ -6,8 +6,8 @@
  * - A timeout, a lost connection, a server error or an exception of the client opens the breaker of the command's
  *   master, and fails the commands in flight to that master in the same turn. An error that concerns only one command
  *   (`isCommandError`) opens no breaker.
- * - While a breaker is open, its master gets one probe at a time and no command. A successful reply to a probe, within
- *   the timeout of a command, closes the breaker.
+ * - While a breaker is open, it sends one probe at a time and no command. A successful reply to a probe, within the
+ *   timeout of a command, closes the breaker.
  * - If a callback throws, only its own command fails, and the exception is logged.
  * - When the scope closes, commands in flight fail. From then on, no command is sent.
  */

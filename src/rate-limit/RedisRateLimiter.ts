@@ -4,9 +4,9 @@
  *
  * - Each call gets exactly one decision, from the reply of Redis or from memory, or fails by the last law. It ends
  *   within the timeout of Redis (pauses of the process do not count).
- * - Each charge is in one command at most, even if the calling fiber was interrupted. So Redis counts a charge once,
- *   unless the client repeats a command whose connection broke, as it does behind Sentinel.
- * - The charges of one key or address are decided in their order. Those of one command have the same limits.
+ * - Each charge is in one command at most, even if the calling fiber was interrupted. So Redis counts a charge at most
+ *   once, unless the Redis client repeats a command whose connection broke, as it does behind Sentinel.
+ * - The charges of one key or address are sent in their order. Those of one command have the same limits.
  * - Counts in memory continue from the reply to the newest command, even if the reply to an older one comes later.
  * - If deciding a batch from a reply throws, it is decided again, from memory. If deciding it from memory throws, the
  *   calls of the batch fail with a defect. Other batches still get their decisions. If resuming a call throws, other
@@ -36,7 +36,7 @@ interface Pending {
 }
 
 /**
- * The charges and peeks of one key or address in an event-loop turn. If one key sends all requests, a run of the script
+ * Charges and peeks of one key or address in one event-loop turn. If one key sends all requests, a run of the script
  * for each of them would cost 25 % more CPU (docs/decisions.md). `Batcher` is not used, because a batch must keep the
  * order of its charges and must not be interrupted: Redis may already have counted the requests.
  */
@@ -119,7 +119,7 @@ const make = Effect.fnUntraced(function*(options: RedisCircuitBreaker.BreakerOpt
   }
 
   const run = <A>(caller: Caller, call: Call, decide: Decide<A>): Effect.Effect<A> => {
-    // If the client disconnects, its charge stays in the batch, so that Redis still counts the request.
+    // If the calling fiber is interrupted, its charge stays in the batch, so that Redis still counts the request.
     const decided = Effect.callback<A>((resume) => {
       const pending: Pending = {
         decide: (state, now) => {

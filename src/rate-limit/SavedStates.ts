@@ -1,7 +1,7 @@
 /**
- * A rate limiter that decides in memory (`Policy.decide`), and saves the states of keys to the table `key_limits`. The
- * table has a row for each key and each process that used the key. A state comes into memory with the lookup of its key
- * (`StateLookups.ts`), or else by the first call for the key (`KeyStates.load`).
+ * A rate limiter that decides in memory (`Policy.decide`), and saves the states of keys to the table `key_limits`. Each
+ * process writes its own row for a key. A state comes into memory with the lookup of its key (`StateLookups.ts`), or
+ * else by the first call for the key (`KeyStates.load`).
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
