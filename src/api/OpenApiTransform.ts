@@ -67,7 +67,7 @@ export const makeTransform = ({ basePath, headersOf, securitySchemes }: {
 ({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
   const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = Object.keys(securitySchemes).map((name) => ({ [name]: [] }))
-  const schemas = structuredClone(derived.components.schemas)
+  const { schemas } = derived.components
   allowFurtherFields(schemas)
   const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
 

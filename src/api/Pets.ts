@@ -76,9 +76,9 @@ const petText = (pet: Pet): string => {
     id: `{"id":${pet.id}`,
     name: `,"name":${quote(pet.name)}`,
     categoryId: `,"categoryId":${pet.categoryId}`,
-    status: pet.status === undefined ? "}" : `,"status":${quote(pet.status)}}`
+    status: pet.status === undefined ? "" : `,"status":${quote(pet.status)}`
   }
-  return text.id + text.name + text.categoryId + text.status
+  return text.id + text.name + text.categoryId + text.status + "}"
 }
 
 const petsText = (pets: ReadonlyArray<Pet>): string => {
