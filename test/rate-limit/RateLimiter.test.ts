@@ -326,6 +326,30 @@ it.effect("Without Redis, each charge of a batch counts as one decision of petst
     assert.strictEqual(yield* decisions, 3)
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
+it.effect("petstore_rate_limit_fallback is 1 while Redis is down, at a start and later, else 0", () =>
+  Effect.gen(function*() {
+    let isDown = true
+    const starting = yield* Effect.forkChild(
+      limiterOn(() => isDown ? Promise.reject(new Error("down")) : Promise.resolve({ now: 0, state: {} }))
+    )
+    const values: Array<unknown> = []
+    const addValue = Effect.map(Metric.snapshot, (metrics) => {
+      const gauge = metrics.find(({ id }) => id === "petstore_rate_limit_fallback")
+      values.push(gauge?.type === "Gauge" ? gauge.state.value : undefined)
+    })
+    yield* TestClock.adjust("1 second")
+    const limiter = yield* Fiber.join(starting)
+    yield* addValue
+    isDown = false
+    yield* TestClock.adjust("1 second")
+    yield* addValue
+    isDown = true
+    yield* limiter.charge("key:a", { perMinute: 1, perDay: 1 })
+    yield* Effect.promise(() => setImmediate())
+    yield* addValue
+    assert.deepStrictEqual(values, [1, 0, 1])
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+
 it.effect("The counts are a fallback while one master of several does not respond", () =>
   Effect.gen(function*() {
     const client = {

@@ -16,10 +16,14 @@ const array = (...items: ReadonlyArray<string>) => `*${items.length}\r\n${items.
 /** The state that a script returns: 1 to 9. */
 const state = array(...[1, 2, 3, 4, 5, 6, 7, 8, 9].map((number) => `:${number}\r\n`))
 
-const commandsIn = (text: string) =>
-  text.split(/\*\d+\r\n(?=\$)/).slice(1).map((each) => each.split("\r\n").filter((_, index) => index % 2 === 1))
+/** Returns the first command of a text, and the text after it. Without a whole command, returns `undefined`. */
+const takeCommand = (text: string) => {
+  const [whole = "", count, values = ""] = /^\*(\d+)\r\n((?:\$\d+\r\n[^\r\n]*\r\n)*)/.exec(text) ?? []
+  const command = values.split("\r\n").filter((_, index) => index % 2 === 1)
+  return command.length === Number(count) ? { command, rest: text.slice(whole.length) } : undefined
+}
 
-/** Listens on a port. The server is a sentinel of the master "pets", too, and a cluster of one node. */
+/** Serves a port. The server also replies as a sentinel of the master `pets`, and as a cluster of one node. */
 const serve = Effect.gen(function*() {
   const port = yield* freePort
   const seen = { commands: new Array<string>(), firstBytes: new Array<number | undefined>() }
@@ -45,10 +49,13 @@ const serve = Effect.gen(function*() {
   const server = createServer((socket) => {
     sockets.add(socket.on("error", () => {}))
     socket.once("data", (bytes: Buffer) => seen.firstBytes.push(bytes[0]))
+    let received = ""
     socket.on("data", (bytes: Buffer) => {
-      for (const command of commandsIn(bytes.toString("latin1"))) {
-        seen.commands.push(command.join(" "))
-        socket.write(replyTo(command))
+      received += bytes.toString("latin1")
+      for (let taken = takeCommand(received); taken !== undefined; taken = takeCommand(received)) {
+        received = taken.rest
+        seen.commands.push(taken.command.join(" "))
+        socket.write(replyTo(taken.command))
       }
     })
   })
@@ -72,44 +79,60 @@ const clientOf = Effect.fnUntraced(function*(url: string, port: number) {
   yield* Effect.addFinalizer(() => Effect.forkDetach(Scope.close(scope, Exit.void)))
   const env = ConfigProvider.fromUnknown({ REDIS_URL: url.replace("PORT", String(port)) })
   const options = yield* Effect.provideService(redisOptions, ConfigProvider.ConfigProvider, env)
-  return Context.get(yield* Layer.buildWithScope(RedisClient.layer(options), scope), RedisClient)
+  const client = Context.get(yield* Layer.buildWithScope(RedisClient.layer(options), scope), RedisClient)
+  client.onError(() => {})
+  return client
 })
 
-const limits = { perMinute: 5, perDay: 9 }
+/** The commands that a start and a charge send, without the hash of the script. */
+const commandsOf = (url: string) =>
+  Effect.gen(function*() {
+    const { port, seen } = yield* serve
+    const client = yield* clientOf(url, port)
+    yield* client.connect
+    const charge = { verb: "charge", requests: 2, limits: { perMinute: 5, perDay: 9 } } as const
+    const reply = yield* Effect.promise(() => client.run("key:a", charge))
+    assert.deepInclude(reply, { now: 1, state: { ...reply.state, minute: { used: 2, resetAt: 3 } } })
+    return seen.commands.map((each) => each.replace(/ [\da-f]{40}/, ""))
+  })
+
 const script = "EVALSHA 1 petstore:limits:key:a charge 1 2 5 9"
 const asUser = "HELLO 3 AUTH us@er p/w"
 const ofSentinel = ["SENTINEL MASTER pets", "SENTINEL REPLICAS pets", "SENTINEL SENTINELS pets"]
-
-/** The commands that a user may send, as docs/redis.md permits them. */
-const permitted = (line: RegExp) =>
-  (line.exec(readPage("docs/redis.md"))?.[1] ?? assert.fail()).replaceAll("|", " ").toUpperCase().split(" +")
-
+const withUser = "us%40er:p%2Fw@127.0.0.1:PORT"
 it.live.each<readonly [url: string, commands: ReadonlyArray<string>]>([
   ["redis://127.0.0.1:PORT", ["HELLO 3", script]],
-  ["redis://us%40er:p%2Fw@127.0.0.1:PORT/3", [asUser, script, "SELECT 3"]],
+  [`redis://${withUser}/3`, [asUser, script, "SELECT 3"]],
   [
-    "redis+sentinel://us%40er:p%2Fw@127.0.0.1:PORT/pets/4?sentinel_username=s&sentinel_password=%26",
+    `redis+sentinel://${withUser}/pets/4?sentinel_username=s&sentinel_password=%26`,
     [asUser, "HELLO 3 AUTH s &", script, "SELECT 4", ...ofSentinel]
   ],
-  ["redis+sentinel://us%40er:p%2Fw@127.0.0.1:PORT/pets", ["HELLO 3", asUser, script, ...ofSentinel]],
-  ["redis+cluster://us%40er:p%2Fw@127.0.0.1:PORT", ["CLUSTER SLOTS", asUser, script]]
+  [`redis+sentinel://${withUser}/pets`, ["HELLO 3", asUser, script, ...ofSentinel]],
+  [`redis+cluster://${withUser}`, ["CLUSTER SLOTS", asUser, script]]
 ])(
-  "REDIS_URL has the user, the password and the database of Redis, beside those of sentinels: %s",
-  ([url, commands]) =>
-    Effect.gen(function*() {
-      const { port, seen } = yield* serve
-      const client = yield* clientOf(url, port)
-      yield* client.connect
-      const reply = yield* Effect.promise(() => client.run("key:a", { verb: "charge", requests: 2, limits }))
-      assert.deepInclude(reply, { now: 1, state: { ...reply.state, minute: { used: 2, resetAt: 3 } } })
-      const sent = seen.commands.map((each) => each.replace(/ [\da-f]{40}/, ""))
-      const others = sent.filter((each) => !each.startsWith("psubscribe"))
-      assert.sameMembers([...new Set(others)], [...commands])
-      // Each user needs only the permissions that the page names.
-      const allowed = [...permitted(/-@all \+(.*)/), ...url.includes("sentinel") ? permitted(/&\* \+(.*)`/) : []]
-      const calls = [...runCommand.SCRIPT.matchAll(/call\("(\w+)"/g)].map(([, name]) => name)
-      for (const each of [...sent, ...calls]) {
-        assert.isTrue(allowed.some((name) => `${each} `.toUpperCase().startsWith(`${name} `)), each)
+  "Redis gets the user, the password and the database of REDIS_URL, and sentinels get their own: %s",
+  ([url, expected]) =>
+    Effect.map(commandsOf(url), (commands) => {
+      const others = commands.filter((each) => !each.startsWith("psubscribe"))
+      assert.sameMembers([...new Set(others)], [...expected])
+    })
+)
+
+/** The permissions in a line of docs/redis.md, as the beginnings of commands. */
+const permittedIn = (line: RegExp) =>
+  (line.exec(readPage("docs/redis.md"))?.[1] ?? assert.fail()).replaceAll("|", " ").toUpperCase().split(" +")
+
+it.live.each(["redis://127.0.0.1:PORT/1", "redis+sentinel://127.0.0.1:PORT/pets/1", "redis+cluster://127.0.0.1:PORT"])(
+  "The client needs only the permissions that docs/redis.md names: %s",
+  (url) =>
+    Effect.map(commandsOf(url), (commands) => {
+      const permitted = [
+        ...permittedIn(/-@all \+(.*)/),
+        ...url.startsWith("redis+sentinel") ? permittedIn(/&\* \+(.*)`/) : []
+      ]
+      const ofScript = [...runCommand.SCRIPT.matchAll(/call\("(\w+)"/g)].map(([, name]) => name)
+      for (const each of [...commands, ...ofScript]) {
+        assert.isTrue(permitted.some((name) => `${each} `.toUpperCase().startsWith(`${name} `)), each)
       }
     })
 )
