@@ -333,7 +333,7 @@ describe("ApiServer", () => {
       }))
   })
 
-  it.effect("names itself localhost in the first key's command, which lists pets, and in the address of /docs in the log", () =>
+  it.effect("is localhost in the first key's command, which lists pets, and in the log line about /docs", () =>
     Effect.gen(function*() {
       const { port } = yield* Service
       assert.strictEqual(yield* ApiServer.exampleUrl, `http://localhost:${port}/v1/pets`)

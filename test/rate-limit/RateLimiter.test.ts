@@ -192,7 +192,7 @@ it.effect("A reply of Redis is late after REDIS_TIMEOUT_MS milliseconds, by defa
     assert.deepStrictEqual(timeouts.map(({ timeout }) => Duration.toMillis(timeout)), [250, 40])
   }))
 
-it.effect("Each outage of Redis is one log line that begins with REDIS_URL and has the reason, and one at its end", () =>
+it.effect("Each outage of Redis is one log line that begins with REDIS_URL, and one at its end", () =>
   Effect.gen(function*() {
     const log: Array<string> = []
     let isDown = true

@@ -71,8 +71,8 @@ const serve = Effect.gen(function*() {
 })
 
 /**
- * The client of the URL, of which `PORT` is that of the server. It closes in the background, because the close waits for
- * connections that are opening.
+ * The client of the URL, of which `PORT` is that of the server. It closes in the background, because the close waits
+ * for connections that are opening.
  */
 const clientOf = Effect.fnUntraced(function*(url: string, port: number) {
   const scope = yield* Scope.make()
