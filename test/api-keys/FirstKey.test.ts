@@ -1,7 +1,8 @@
 import { assert, it } from "@effect/vitest"
-import { Console, Effect, Layer } from "effect"
+import { Console, Effect, Layer, Redacted } from "effect"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as FirstKey from "../../src/api-keys/FirstKey.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { memory } from "../support/Databases.ts"
 
 it.effect("The first start prints an API key of the Free plan, and no later one does, even if that key is revoked", () => {
@@ -17,6 +18,20 @@ it.effect("The first start prints an API key of the Free plan, and no later one 
     assert.deepStrictEqual(printed.match(/curl .*/g)?.map((line) => line.split(" ").at(-1)), [
       "http://localhost/v1/examples"
     ])
+  }).pipe(
+    Effect.provideService(Console.Console, { ...console, log: (text) => void (printed += String(text)) }),
+    Effect.provide(memory)
+  )
+})
+
+it.effect("The first key works, and the printed command sends it", () => {
+  let printed = ""
+  return Effect.gen(function*() {
+    yield* Effect.scoped(Layer.build(FirstKey.layer("http://localhost/v1/examples")))
+    const [key = ""] = /psk_\w+/.exec(printed) ?? []
+    assert.strictEqual((yield* (yield* KeyVerifier).verify(Redacted.make(key))).plan, "free")
+    assert.include(printed, `(store it now, it is not shown again): ${key}\n`)
+    assert.include(printed, `\n  curl -H "Authorization: Bearer ${key}" http://localhost/v1/examples\n`)
   }).pipe(
     Effect.provideService(Console.Console, { ...console, log: (text) => void (printed += String(text)) }),
     Effect.provide(memory)

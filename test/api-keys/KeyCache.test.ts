@@ -68,6 +68,17 @@ describe("The key cache", () => {
       yield* until(() => seen.queries === 2)
     }))
 
+  it.effect("reads all keys that wait for a statement in the next one", () =>
+    Effect.gen(function*() {
+      const { cache, seen } = yield* startLookup(500)
+      const lookups = yield* Effect.forEach(["b", "c", "d"], (hash) => Effect.forkChild(cache.get(hash)))
+      yield* TestClock.adjust("500 millis")
+      yield* until(() => seen.queries === 2)
+      yield* TestClock.adjust("500 millis")
+      for (const lookup of lookups) assert.strictEqual((yield* Fiber.join(lookup))?.key, holder.key)
+      assert.strictEqual(seen.queries, 2)
+    }))
+
   it.effect("evicts the oldest beyond 100,000 keys", () =>
     Effect.gen(function*() {
       const { cache } = yield* startLookup(0)

@@ -1,10 +1,11 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect, Redacted, Result } from "effect"
-import { writeFileSync } from "node:fs"
+import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { getCACertificates } from "node:tls"
 import { type DatabaseUrl, parseDatabaseUrl } from "../../src/config/ConnectionUrls.ts"
 import { parseRedisUrl, type RedisUrl } from "../../src/config/RedisUrl.ts"
+import * as Certificates from "../support/Certificates.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Returns what is wrong with a URL. */
@@ -107,6 +108,24 @@ describe("REDIS_URL", () => {
     assert.deepInclude(all, expected)
   })
 })
+
+it.effect.skipIf(!Certificates.isInstalled)(
+  "The files that a URL names are the authority, the certificate and its key, which the password of the URL decrypts",
+  () =>
+    Effect.gen(function*() {
+      const authority = yield* Certificates.makeAuthority
+      const { cert, key } = authority.issue("client", { password: "a b" })
+      const [ca, ...own] = [authority.cert, cert, key].map((file) => readFileSync(file, "utf8"))
+      const expected = { ca, cert: own[0], key: own[1], passphrase: "a b" }
+      const ofRedis = `ssl_ca_certs=${authority.cert}&ssl_certfile=${cert}&ssl_keyfile=${key}&ssl_password=a%20b`
+      for (const url of ["rediss://h", "rediss+sentinel://h/pets", "rediss+cluster://h"]) {
+        assert.deepStrictEqual(Result.getOrThrow(parseRedisUrl(`${url}?${ofRedis}`)).tls, expected)
+      }
+      const ofPostgres = `sslrootcert=${authority.cert}&sslcert=${cert}&sslkey=${key}&sslpassword=a%20b`
+      const { ssl } = Result.getOrThrow(parseDatabaseUrl(`postgres://h?sslmode=verify-full&${ofPostgres}`))
+      assert.deepStrictEqual(ssl, { ...expected, rejectUnauthorized: true })
+    })
+)
 
 describe("An error in a URL", () => {
   const here = import.meta.filename

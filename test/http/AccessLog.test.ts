@@ -8,6 +8,8 @@ import { redactAlso } from "../../src/api/Secrets.ts"
 import * as AccessLog from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
+import { memory } from "../support/Databases.ts"
+import { Service, service } from "../support/Service.ts"
 
 type Options = Readonly<{ error?: ApiError; isDirect?: boolean; isEnabled?: boolean; level?: "Info" | "Warn" }>
 
@@ -78,6 +80,29 @@ describe("The access log", () => {
         }
       }
     }))
+
+  it.effect("has the code and the request id of each error response, and the invalid fields of a 400", () => {
+    const lines: Array<Readonly<Record<string, unknown>>> = []
+    const logger = Logger.make(({ fiber, message }) => {
+      if (String(message) === "request") lines.push(fiber.getRef(References.CurrentLogAnnotations))
+    })
+    return Effect.gen(function*() {
+      const { call, newKey, send } = yield* Service
+      const key = yield* newKey
+      const requests = [
+        [call("/nowhere"), { error: "not_found" }],
+        [call("/v1/pets", { method: "DELETE" }), { error: "method_not_allowed" }],
+        [call("/v1/pets"), { error: "missing_api_key" }],
+        [send("garbage\r\n\r\n"), { error: "invalid_request" }],
+        [call("/v1/pets?limit=0&status=x", { key }), { error: "invalid_request", fields: "query.limit,query.status" }]
+      ] as const
+      for (const [request, fields] of requests) {
+        const { headers, text } = yield* request
+        assert.strictEqual(JSON.parse(text).code, fields.error)
+        assert.deepInclude(lines.at(-1), { ...fields, requestId: headers.get("x-request-id") })
+      }
+    }).pipe(Effect.provide(service(memory, {}, { loggers: [logger] })))
+  })
 
   it.effect("has the code of an error and the names of the invalid fields, without secrets", () =>
     Effect.gen(function*() {

@@ -1,9 +1,11 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Ref } from "effect"
+import { Effect, Layer, Logger, Ref } from "effect"
 import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import { setImmediate } from "node:timers/promises"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import { withChecksum } from "../../src/api/Secrets.ts"
+import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
@@ -54,6 +56,7 @@ const chargedToKey = { "x-ratelimit-scope": "key", "x-ratelimit-remaining": "59"
 const listAs = (credential: string) => request("GET /v1/pets", [`Authorization: ${credential}`])
 const noCredential = { ...deprecated, "www-authenticate": `Bearer realm="petstore"` }
 const invalidToken = { "www-authenticate": `Bearer realm="petstore", error="invalid_token"` }
+const unknownKey = withChecksum("0".repeat(32))
 const identity = { "accept-encoding": "identity" }
 const tooLarge = "The URL and the headers together are larger than 16 KiB"
 const bothLengths = "(both Content-Length and Transfer-Encoding)."
@@ -124,12 +127,32 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a key alone", listAs("psk_x"), {}, "Found Authorization without Bearer. Send"],
     ["an empty variable", listAs("Bearer "), {}, "Found Authorization: Bearer without"],
     ["another header", request("GET /v1/pets", ["X-API-Key: psk_x"]), {}, "Found X-API-Key. Send an API key as a"],
-    ["a key in the URL", request("GET /v1/pets?api_key=psk_x", []), {}, "Found a key in the URL, which logs can show."]
+    ...["api_key", "apikey", "key", "access_token", "a=1&token"].map((name): Row => [
+      `a key in the URL, as ${name}`,
+      request(`GET /v1/pets?${name}=psk_x`, []),
+      {},
+      "Found a key in the URL, which logs can show."
+    ])
   ],
   "401 invalid_api_key": [
     ["half a key", listAs("Bearer psk_x"), invalidToken, "The API key is incomplete or mistyped."],
+    ["a mistyped key", listAs(`Bearer ${unknownKey.replace("_0", "_1")}`), invalidToken, "incomplete or mistyped."],
+    [
+      "an unknown key",
+      listAs(`Bearer ${unknownKey}`),
+      invalidToken,
+      "is unknown, disabled, expired, revoked or rotated"
+    ],
     ["an admin token", listAs("Bearer adm_x"), invalidToken, "An admin token works only on"],
-    ["a quoted key", listAs(`Bearer "psk_x"`), invalidToken, "The API key is in quotation marks. Send it without"],
+    // The last has curly marks, in UTF-8.
+    ...[`"psk_x`, "'psk_x", `psk_x"`, "psk_x'", "\xe2\x80\x9cpsk_x\xe2\x80\x9d"].map((
+      key
+    ): Row => [
+      `the quoted key ${key}`,
+      listAs(`Bearer ${key}`),
+      invalidToken,
+      "The API key is in quotation marks. Send it without"
+    ]),
     ["Bearer twice", listAs("Bearer Bearer psk_x"), invalidToken, "The Authorization header has Bearer twice."],
     ...["$TOKEN", "${TOKEN}", "$env:TOKEN", "%TOKEN%", "{{TOKEN}}"].map((
       name
@@ -178,6 +201,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "415 unsupported_media_type": [
     ["a body without a type", post([], "{}"), { "accept-encoding": null }],
     ["a body of another type, which is not JSON", post(["Content-Type: text/json"], "{")],
+    ["a malformed body of another type", request("POST /v1/pets", ["KEY", "Content-Type: a/b", chunked], "zz\r\n")],
     ["a body of another charset", post([`${json}; charset=us-ascii`], pet), {}, "does not accept charset=us-ascii."],
     ["a compressed body", post([json, "Content-Encoding: gzip"], "{}"), identity, "accept Content-Encoding: gzip."],
     ["compressed chunks", request("POST /v1/pets", ["KEY", json, "Transfer-Encoding: gzip, chunked"], petInChunks)]
@@ -317,6 +341,17 @@ describe("ApiServer", () => {
       }))
   })
 
+  it.effect("is localhost in the first key's command, which lists pets, and in the log line about /docs", () =>
+    Effect.gen(function*() {
+      const { port } = yield* Service
+      assert.strictEqual(yield* ApiServer.exampleUrl, `http://localhost:${port}/v1/pets`)
+      const lines: Array<string> = []
+      const logger = Logger.make(({ message }) => void lines.push(String(message)))
+      yield* Effect.provide(ApiServer.logStart, Logger.layer([logger]))
+      const documentation = `http://localhost:${port}/docs`
+      assert.deepStrictEqual(lines, [`Listening on http://0.0.0.0:${port}, with documentation at ${documentation}`])
+    }).pipe(Effect.provide(service(memory, { HOST: "0.0.0.0" }))))
+
   it.effect("allows an origin only if it equals one of CORS_ORIGINS", () =>
     Effect.gen(function*() {
       const { call } = yield* Service
@@ -374,6 +409,8 @@ it.effect("getPet announces its deprecation, and returns 410 to authenticated re
       assert.include(gone.text, "Use GET /v1/pets.")
     }
     assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
+    const unexpected = yield* send(request("GET /v1/pets/1", ["KEY", "Expect: tea"]), { key: Effect.succeed(key) })
+    assertError(unexpected, 417, "expectation_failed")
     const listed = yield* get("/v1/pets")
     assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
   }).pipe(Effect.provide(Layer.provide(service(memory), lastMoment))))

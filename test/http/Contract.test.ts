@@ -67,6 +67,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
 const invalidValues: ReadonlyArray<readonly [path: string, values: string, message: string]> = [
   ["/v1/pets?Limit", "=1 =0&page=2", `query.Limit: unknown parameter; did you mean "limit"?`],
   ["/v1/pets?_STATUS=", "sold", `query._STATUS: unknown parameter; did you mean "status"?`],
+  ["/v1/pets?li-mit=", "1", `query.li-mit: unknown parameter; did you mean "limit"?`],
   ["/v1/pets?limit=", ` 0 101 -1 1.5 1e1 a %20 1&limit=2 ${"9".repeat(1000)}`, limit],
   ["/v1/pets?status=", " Sold lost sold&status=sold sold,pending", `query.status: ${statuses}`],
   ["/v1/pets?cursor=", " x MQ== MDE LTA MS41 OTIyMzM3MjAzNjg1NDc3NTgwOA Nw%3D%3D", "query.cursor"],
@@ -146,7 +147,7 @@ describeOnEach(services, "The contract", (it) => {
       assertSuccess(yield* get(`/v1/pets?status=available&limit=100&${cursor}`), 200, `[${first}]`)
       assertSuccess(yield* get(`/v1/pets?status=sold&${cursor}`), 200, "[]")
       const unused = ["0", "-1", "9223372036854775807", "-9223372036854775808"]
-      for (const id of unused) assertError(yield* get(`/v1/pets/${id}`), 404, "not_found")
+      for (const id of unused) assertError(yield* get(`/v1/pets/${id}`), 404, "not_found", `There is no pet ${id}.`)
     }))
 
   it.effect("links each page to the next with its filter and limit, while the table grows", () =>
@@ -190,6 +191,7 @@ describeOnEach(services, "The contract", (it) => {
       }
       const reused = yield* create("a-1", `{"name":"twice","categoryId":1}`)
       assertError(reused, 422, "idempotency_key_reused")
+      assertSuccess(yield* create("a-1"), 201, first.text)
       const ofOtherKey = yield* other.post(pet, { "idempotency-key": "a-1" })
       assert.notStrictEqual(ofOtherKey.text, first.text)
       assert.deepStrictEqual([reused, ofOtherKey].map(isReplay), [null, null])
@@ -233,6 +235,15 @@ layer(service(memory))("The contract, before a request reaches the store", (it) 
   it.effect.each(paths)("returns 400 for %s, with %s", ([, message, path]) =>
     Effect.gen(function*() {
       assertError(yield* (yield* newClient).get(path), 400, "invalid_request", message)
+    }))
+
+  it.effect("names the first ten of twelve parameters that differ from known ones in case, _ or -", () =>
+    Effect.gen(function*() {
+      const names = ["Limit", "LImit", "LIMit", "LIMIt", "LIMIT", "l_imit", "l-imit", "Status", "STatus", "STAtus"]
+      const { get } = yield* newClient
+      const rejected = yield* get(`/v1/pets?${[...names, "Cursor", "CUrsor"].map((name) => `${name}=1`).join("&")}`)
+      assertError(rejected, 400, "invalid_request")
+      assert.deepStrictEqual([...rejected.text.matchAll(/query\.([\w-]+)/g)].map(([, name]) => name), names)
     }))
 
   it.effect("returns 401 before it checks anything else in the request", () =>

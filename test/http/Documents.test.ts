@@ -49,8 +49,11 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
         for (const [ifMatch, status] of [[etag, 200], [`"a", ${etag}`, 200], ["*", 200], [`W/${etag}`, 412]] as const) {
           assert.strictEqual((yield* get("gzip", { "if-match": ifMatch })).status, status, ifMatch)
         }
+        const before = yield* get("identity")
         const changed = yield* get("identity", { "if-match": etag, "if-none-match": "*" })
         assertErrorBody(changed, 412, "precondition_failed", "does not match If-Match")
+        const lefts = [before, changed].map(({ headers }) => Number(headers.get("x-ratelimit-remaining")))
+        assert.strictEqual((lefts[0] ?? 0) - (lefts[1] ?? 0), 1, "a 412 is charged")
       })
   )
   it.effect("/ redirects a browser to /docs, and gives a program the links", () =>

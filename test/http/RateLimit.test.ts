@@ -80,7 +80,9 @@ describe("Rate limits", () => {
         [call("/v1/pets", { key, method: "DELETE" }), 405],
         [call("/openapi.json"), 200],
         [send("garbage\r\n\r\n"), 400],
-        [send("GET / HTTP/3.0\r\n\r\n"), 505]
+        [send("GET / HTTP/3.0\r\n\r\n"), 505],
+        [send(message("GET / HTTP/1.1", [`X: ${"x".repeat(17_000)}`])), 431],
+        [call("/v1/pets", { method: "OPTIONS" }), 204]
       ] as const
       for (let used = 1; used <= 60; used++) {
         const [request, status] = requests[used % requests.length] ?? assert.fail()

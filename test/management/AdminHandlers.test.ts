@@ -118,6 +118,16 @@ describeOnEach(servers, "Key operations", (it) => {
       assert.isAbove(Number((yield* listPets(key)).headers.get("retry-after")), 60)
     }))
 
+  it.effect("let the former and the new secret of a rotated key share its limits", () =>
+    Effect.gen(function*() {
+      const client = yield* AdminClient
+      const { id, key } = yield* client.issue({ name: "rotated", plan: "free" })
+      const rotated = yield* client.rotate(id, { gracePeriod: "10 minutes" })
+      const left = yield* Effect.forEach([key, rotated.key, key], (secret) =>
+        Effect.map(listPets(secret), ({ headers }) => headers.get("x-ratelimit-remaining")))
+      assert.deepStrictEqual(left, ["59", "58", "57"])
+    }))
+
   it.effect("are in both logs, with the operator and without secrets, as is a ban, and requests are counted", () =>
     Effect.gen(function*() {
       const { admin, lines } = yield* Management

@@ -1,10 +1,12 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
 import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
+import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
@@ -49,6 +51,28 @@ it.effect("The database is checked for /readyz, which names it in an outage, for
       assert.strictEqual(pings, 3)
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
+
+it.effect("/readyz says whether requests are counted in Redis, or in this process while Redis fails", () =>
+  Effect.gen(function*() {
+    const readiness = Layer.succeed(Readiness, Effect.void)
+    for (const counting of ["shared", "fallback"] as const) {
+      const limiter = Layer.effect(
+        RateLimiter,
+        Effect.map(RateLimiter, (own) => ({ ...own, counting: Effect.succeed(counting) }))
+      )
+      const store = Layer.mergeAll(memory, readiness, Layer.provide(limiter, RateLimiter.layerMemory))
+      const { status, text } = yield* Effect.provide(get("/readyz"), serversOn(store))
+      assert.deepStrictEqual([status, JSON.parse(text)], [200, { status: "ready", limits: counting }])
+    }
+  }))
+
+it.effect("While the service stops, /readyz returns 503, and /healthz still 200", () =>
+  Effect.gen(function*() {
+    const unready = yield* get("/readyz")
+    assertError(unready, 503, "service_unavailable", "The service is shutting down.")
+    assert.strictEqual(unready.headers.get("retry-after"), "1")
+    assert.strictEqual((yield* get("/healthz")).status, 200)
+  }).pipe(Effect.provide(serversOn(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true))))))
 
 it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from which alone it reads the token", () =>
   Effect.gen(function*() {
@@ -174,6 +198,24 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       }
     }))
 
+  it.effect("names the API port in the 404 of each path that is there", () =>
+    Effect.gen(function*() {
+      for (const path of ["/v1", "/v1/pets/1", "/openapi.json", "/docs"]) {
+        assertError(yield* ofHost("localhost", path), 404, "not_found", " is on the API port.")
+      }
+    }))
+
+  it.effect("serves the console at its root", () =>
+    Effect.gen(function*() {
+      const { headers, status, text } = yield* get("/")
+      assert.deepStrictEqual([status, headers.get("content-type")], [200, "text/html; charset=utf-8"])
+      for (const [name, type] of [["console.js", "text/javascript"], ["console.css", "text/css"]] as const) {
+        assert.include(text, name)
+        const file = yield* get(`/${name}`)
+        assert.deepStrictEqual([file.status, file.headers.get("content-type")], [200, `${type}; charset=utf-8`])
+      }
+    }))
+
   it.effect("has the versions of the process in /healthz, even without a database", () =>
     Effect.gen(function*() {
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
@@ -181,9 +223,12 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
     }))
 
+  const unsupported = (line: string) => `${line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`
   it.effect.each<readonly [name: string, bytes: string, status: number, code: string, allow: RegExp]>([
     ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request", /^$/],
-    ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/]
+    ["CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, "method_not_allowed", /^(?=.*HEAD)(?=.*DELETE)/],
+    ["POST of a report", unsupported("POST /healthz"), 405, "method_not_allowed", /^GET, HEAD, OPTIONS$/],
+    ["DELETE of the keys", unsupported("DELETE /admin/keys"), 405, "method_not_allowed", /^POST, GET, HEAD, OPTIONS$/]
   ])("responds to %s with the Error body, and closes", ([, bytes, status, code, allow]) =>
     Effect.gen(function*() {
       const response = yield* (yield* Management).send(bytes)

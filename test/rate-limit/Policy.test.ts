@@ -51,6 +51,14 @@ describe("Policy", () => {
     assert.isUndefined(send(send({}, 0, 7), 60_000, 7).ban)
   })
 
+  it("counts the rejections of a key in a minute that begins with the first of them", () => {
+    const banAfter = (...times: ReadonlyArray<number>) =>
+      times.reduce<State>((state, now) => send(state, now, 1, 1), {}).ban
+    // The first request is allowed, as is that of the next minute.
+    assert.deepStrictEqual(banAfter(0, 1, 30_000, 60_000, 60_000), { seconds: 60, until: 120_000 })
+    assert.isUndefined(banAfter(0, 1, 30_000, 60_000, 60_001))
+  })
+
   it.each([
     ["a minute", 4, { perMinute: 4, perDay: 1_000 }, 60_000],
     ["a ban", 8, { perMinute: 4, perDay: 1_000 }, 60_000],

@@ -1,12 +1,14 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Duration, Effect, Exit, Fiber, Layer, Logger, Metric, Schema, Tracer } from "effect"
+import { ConfigProvider, Context, Duration, Effect, Exit, Fiber, Layer, Logger, Metric, Schema, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { setImmediate } from "node:timers/promises"
+import { ErrorReply } from "redis"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
-import { redisMetrics } from "../../src/config/RedisSettings.ts"
+import { redisMetrics, redisOptions } from "../../src/config/RedisSettings.ts"
 import { savedStatesOptions } from "../../src/config/RoomOptions.ts"
 import keyLimits from "../../src/database/migrations/0005_key_limits.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
@@ -106,6 +108,17 @@ it.effect("RateLimiter in memory keeps the last 100,000 addresses, and all keys"
     assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, true, false])
   }).pipe(Effect.provide(RateLimiter.layerMemory)))
 
+it.effect("RateLimiter in memory bans a key, and no address, for the same requests", () =>
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    const bannedUntil = (caller: Caller) =>
+      Effect.map(
+        Effect.replicateEffect(limiter.charge(caller, { perMinute: 1, perDay: 9 }), 9),
+        (decisions) => decisions.at(-1)?.bannedUntil
+      )
+    assert.deepStrictEqual([yield* bannedUntil("key:a"), yield* bannedUntil("address:a")], [60_000, undefined])
+  }).pipe(Effect.provide(RateLimiter.layerMemory)))
+
 it.effect("RateLimiter in memory keeps counts until their windows end, and a ban for an hour after its end", () =>
   Effect.gen(function*() {
     const { get, set } = yield* makeStates({ maxKeys: Infinity, none: Policy.noCounts })
@@ -159,8 +172,130 @@ it.effect("A start waits for Redis for at most a second", () =>
     const starting = yield* Effect.forkChild(
       Effect.provideService(RedisCircuitBreaker.make(options), RedisClient, client)
     )
-    yield* TestClock.adjust("1 second")
+    yield* TestClock.adjust("999 millis")
+    assert.isUndefined(starting.pollUnsafe())
+    yield* TestClock.adjust("1 milli")
     assert.isDefined(starting.pollUnsafe())
+  }))
+
+/** The options of the breaker, as the service makes them from its settings. */
+const optionsFrom = (env: Readonly<Record<string, string>>) =>
+  Effect.provideService(
+    redisOptions,
+    ConfigProvider.ConfigProvider,
+    ConfigProvider.fromUnknown({ REDIS_URL: "redis://h", ...env })
+  )
+
+it.effect("A reply of Redis is late after REDIS_TIMEOUT_MS milliseconds, by default 250", () =>
+  Effect.gen(function*() {
+    const timeouts = yield* Effect.forEach([{}, { REDIS_TIMEOUT_MS: "40" }], optionsFrom)
+    assert.deepStrictEqual(timeouts.map(({ timeout }) => Duration.toMillis(timeout)), [250, 40])
+  }))
+
+it.effect("Each outage of Redis is one log line that begins with REDIS_URL, and one at its end", () =>
+  Effect.gen(function*() {
+    const log: Array<string> = []
+    let isDown = true
+    const client = Limiters.clientOf(() =>
+      isDown ? Promise.reject(new Error("refused")) : Promise.resolve({ now: 0, state: {} })
+    )
+    const { send } = yield* Effect.forkChild(
+      RedisCircuitBreaker.make(yield* optionsFrom({})).pipe(
+        Effect.provideService(RedisClient, client),
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
+      )
+    ).pipe(Effect.flatMap((starting) => Effect.andThen(TestClock.adjust("1 second"), Fiber.join(starting))))
+    const [down, up] = [
+      "REDIS_URL: Redis cannot be used (refused). This process counts requests on its own.",
+      "Requests are counted in Redis"
+    ]
+    for (let outage = 1; outage <= 2; outage++) {
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(log, [down, up, down, up].slice(0, 2 * outage - 1))
+      isDown = false
+      yield* TestClock.adjust("1 second")
+      isDown = true
+      for (const key of ["a", "b"]) send(`key:${key}`, { verb: "peek" }, () => {}, () => {})
+    }
+  }))
+
+it.effect.each<readonly [reason: string, connect: (report: (error: Error) => void) => Promise<void>]>([
+  ["connect ECONNREFUSED 127.0.0.1:1", () => Promise.reject(new Error("connect ECONNREFUSED 127.0.0.1:1"))],
+  ["WRONGPASS invalid username-password pair", (report) => {
+    report(new Error("WRONGPASS invalid username-password pair"))
+    // The client keeps trying.
+    return new Promise(() => {})
+  }]
+])(
+  "A start without Redis is one log line that begins with REDIS_URL and has the reason: %s",
+  ([reason, connect]) =>
+    Effect.gen(function*() {
+      const log: Array<string> = []
+      let report: (error: unknown) => void = () => {}
+      const client = {
+        ...Limiters.clientOf(
+          () => Promise.reject(new Error("The client is closed")),
+          Effect.tryPromise(() => connect((error) => report(error)))
+        ),
+        onError: (listener: typeof report) => void (report = listener)
+      }
+      yield* Effect.forkChild(
+        RedisCircuitBreaker.make(yield* optionsFrom({})).pipe(
+          Effect.provideService(RedisClient, client),
+          Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
+        )
+      )
+      yield* TestClock.adjust("5 seconds")
+      assert.deepStrictEqual(log, [
+        `REDIS_URL: Redis cannot be used (${reason}). This process counts requests on its own.`
+      ])
+    })
+)
+
+const errorsOfServers = "BUSY CLUSTERDOWN LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS OOM READONLY"
+  .split(" ").concat("ERR ACL failure in script", "ERR This user can't run the command")
+it.effect.each(errorsOfServers)(
+  "The counts are a fallback once Redis replies with the error %s",
+  (message) =>
+    Effect.gen(function*() {
+      const limiter = yield* limiterOn((_, { verb }) =>
+        verb === "probe" ? Promise.resolve({ now: 0, state: {} }) : Promise.reject(new ErrorReply(message))
+      )
+      assert.strictEqual(yield* limiter.counting, "shared")
+      assert.isTrue((yield* limiter.charge("key:a", { perMinute: 1, perDay: 1 })).allowed)
+      yield* Effect.promise(() => setImmediate())
+      assert.strictEqual(yield* limiter.counting, "fallback")
+    })
+)
+
+const errorsOfCommands = [new ErrorReply("ERR unknown"), new Error("Cannot find node 127.0.0.1:7000")]
+it.effect.each(errorsOfCommands)(
+  "The counts stay in Redis after an error of one command, as while a slot moves: %s",
+  (failure) =>
+    Effect.gen(function*() {
+      let charges = 0
+      const limiter = yield* limiterOn((_, { verb }) =>
+        verb === "charge" && ++charges === 1 ? Promise.reject(failure) : Promise.resolve({ now: 0, state: {} })
+      )
+      const charge = limiter.charge("key:a", { perMinute: 1, perDay: 1 })
+      assert.isTrue((yield* charge).allowed)
+      yield* Effect.promise(() => setImmediate())
+      assert.strictEqual(yield* limiter.counting, "shared")
+      assert.strictEqual((yield* charge).decidedAt, 0)
+      assert.strictEqual(charges, 2)
+    })
+)
+
+it.effect("A ban that is lifted while Redis is down ends in this process", () =>
+  Effect.gen(function*() {
+    const limiter = yield* limiterOn((_, { verb }) =>
+      verb === "probe" ? Promise.resolve({ now: 0, state: {} }) : Promise.reject(new Error("down"))
+    )
+    const limits = { perMinute: 1, perDay: 9 }
+    yield* Effect.replicateEffect(limiter.charge("key:a", limits), 4)
+    assert.isDefined((yield* limiter.peek("key:a", limits)).bannedUntil)
+    yield* limiter.unban("key:a")
+    assert.isUndefined((yield* limiter.peek("key:a", limits)).bannedUntil)
   }))
 
 it.effect("A reply from Redis that cannot be used is logged, and its request counts without Redis", () =>
@@ -189,6 +324,30 @@ it.effect("Without Redis, each charge of a batch counts as one decision of petst
     const charge = limiter.charge("key:batch", { perMinute: 100, perDay: 100 })
     yield* Effect.replicateEffect(charge, 3, { concurrency: 3 })
     assert.strictEqual(yield* decisions, 3)
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+
+it.effect("petstore_rate_limit_fallback is 1 while Redis is down, at a start and later, else 0", () =>
+  Effect.gen(function*() {
+    let isDown = true
+    const starting = yield* Effect.forkChild(
+      limiterOn(() => isDown ? Promise.reject(new Error("down")) : Promise.resolve({ now: 0, state: {} }))
+    )
+    const values: Array<unknown> = []
+    const addValue = Effect.map(Metric.snapshot, (metrics) => {
+      const gauge = metrics.find(({ id }) => id === "petstore_rate_limit_fallback")
+      values.push(gauge?.type === "Gauge" ? gauge.state.value : undefined)
+    })
+    yield* TestClock.adjust("1 second")
+    const limiter = yield* Fiber.join(starting)
+    yield* addValue
+    isDown = false
+    yield* TestClock.adjust("1 second")
+    yield* addValue
+    isDown = true
+    yield* limiter.charge("key:a", { perMinute: 1, perDay: 1 })
+    yield* Effect.promise(() => setImmediate())
+    yield* addValue
+    assert.deepStrictEqual(values, [1, 0, 1])
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
 it.effect("The counts are a fallback while one master of several does not respond", () =>
@@ -223,12 +382,18 @@ it.effect("The wait for Redis is a span RateLimiter.charge in the trace of its r
     assert.deepStrictEqual(names, ["request", "RateLimiter.charge"])
   }))
 
-it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =>
+it.effect("RateLimiter on Redis keeps the last 90,000 to 100,000 keys for an outage", () =>
   Effect.gen(function*() {
-    const { get, set } = yield* makeStates({ maxKeys: 100_000, none: Policy.noCounts })
-    const state = { day: { used: 1, resetAt: 86_400_000 } }
-    for (let i = 0; i <= 100_000; i++) set(`key:${i}`, state)
-    assert.deepStrictEqual([get("key:0"), get("key:100000")], [{}, state])
+    let isDown = false
+    const reply = Promise.resolve({ now: 0, state: { day: { used: 9, resetAt: 86_400_000 } } })
+    const limiter = yield* limiterOn(() => isDown ? Promise.reject(new Error("down")) : reply)
+    const limits = { perMinute: 9, perDay: 9 }
+    const peek = (key: number) => limiter.peek(`key:${key}`, limits)
+    // The 100,001st key evicts the oldest 10,001.
+    yield* Effect.forEach(Array.from({ length: 100_001 }).keys(), peek, { concurrency: 100, discard: true })
+    isDown = true
+    const decisions = yield* Effect.forEach([12_000, 100_000, 0], peek)
+    assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, false, true])
   }))
 
 describeOnEach(databases, "RateLimiter", (it) => {

@@ -33,7 +33,7 @@ end`)
 const run: (...args: ReadonlyArray<unknown>) => string = lua.global.get("run")
 
 /** Runs a command at a time of Redis's clock. `stored` and `value` are the value of the caller's Redis key. */
-const runScript = (time: number, stored: string | undefined, caller: Caller, command: Command) => {
+export const runScript = (time: number, stored: string | undefined, caller: Caller, command: Command) => {
   const args: Array<unknown> = []
   const parser = { pushKey: () => {}, push: (...more: ReadonlyArray<unknown>) => args.push(...more) }
   runCommand.parseCommand(parser as unknown as CommandParser, caller, isKey(caller), command)
