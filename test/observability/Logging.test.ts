@@ -1,8 +1,12 @@
 import { assert, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer, References } from "effect"
+import { Cause, ConfigProvider, Context, Effect, Exit, Layer, Metric, References, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import { Writable } from "node:stream"
+import { setImmediate } from "node:timers/promises"
 import { stripVTControlCharacters } from "node:util"
 import * as Logging from "../../src/observability/Logging.ts"
-import { JsonLines } from "../../src/observability/LogReferences.ts"
+import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
+import { until } from "../support/Process.ts"
 
 it("A pretty log line has time, level, message and all fields in one line, and escapes control characters", () => {
   const annotations = { path: "\u009b2J", status: 200, before: null, after: { a: 1 } }
@@ -12,19 +16,127 @@ it("A pretty log line has time, level, message and all fields in one line, and e
   assert.strictEqual(stripVTControlCharacters(line), `${expected}\n  Error: \\u001b[2J\n      at b`)
 })
 
-it.live.each<readonly [env: Readonly<Record<string, string>>, isTTY: boolean, level: string, isJson: boolean]>([
-  [{}, false, "Info", true],
-  [{}, true, "Info", false],
-  [{ LOG_LEVEL: "warn", LOG_FORMAT: "json" }, true, "Warn", true],
-  [{ LOG_LEVEL: "trace", LOG_FORMAT: "pretty" }, false, "Trace", false]
-])("With %j, on a terminal: %s, the lowest level is %s, and lines are JSON: %s", (row) =>
+type Row = readonly [
+  env: Readonly<Record<string, string>>,
+  isTTY: boolean,
+  level: string,
+  isJson: boolean,
+  logsRequests: boolean
+]
+
+it.live.each<Row>([
+  [{}, false, "Info", true, true],
+  [{}, true, "Info", false, true],
+  [{ LOG_LEVEL: "warn", LOG_FORMAT: "json" }, true, "Warn", true, true],
+  [{ LOG_LEVEL: "trace", LOG_FORMAT: "pretty", ACCESS_LOG: "false" }, false, "Trace", false, false]
+])(
+  "With %j, on a terminal: %s, the lowest level is %s, lines are JSON: %s, and requests have lines: %s",
+  (row) =>
+    Effect.gen(function*() {
+      const [env, isTTY, ...expected] = row
+      const before = process.stderr.isTTY
+      yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
+      Object.assign(process.stderr, { isTTY })
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
+      const context = yield* Layer.build(Layer.provide(Logging.layer, config))
+      const isJson = Context.get(context, JsonLines) !== undefined
+      const logsRequests = Context.get(context, AccessLogEnabled)
+      assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson, logsRequests], expected)
+    })
+)
+
+/** Replaces standard error by one whose reader reads nothing until `resume` is called, for as long as the scope lasts. */
+const pausedStderr = Effect.gen(function*() {
+  const chunks: Array<string> = []
+  let [isPaused, resumeWrite] = [true, () => {}]
+  const stderr = new Writable({
+    write(chunk: Buffer, _, callback) {
+      chunks.push(chunk.toString())
+      if (isPaused) resumeWrite = callback
+      else callback()
+    }
+  })
+  const before = Object.getOwnPropertyDescriptor(process, "stderr") ?? {}
+  yield* Effect.addFinalizer(() => Effect.sync(() => Object.defineProperty(process, "stderr", before)))
+  Object.defineProperty(process, "stderr", { value: stderr, configurable: true })
+  const resume = () => {
+    isPaused = false
+    resumeWrite()
+  }
+  return { resume, received: () => chunks.join("") }
+})
+
+const ownMetrics = Effect.provideService(Metric.MetricRegistry, new Map())
+
+/** Builds the logger in a scope of its own. Returns the function that writes a line, and one that closes the scope. */
+const openLog = Effect.gen(function*() {
+  const scope = yield* Scope.make()
+  const env = ConfigProvider.layer(ConfigProvider.fromUnknown({ LOG_FORMAT: "json" }))
+  const context = yield* Layer.buildWithScope(Layer.provide(Logging.layer, env), scope)
+  const write = Context.get(context, JsonLines)?.write ?? assert.fail()
+  return { context, write, close: Scope.close(scope, Exit.void) }
+})
+
+it.effect("Each event is one line of JSON on standard error, with its level, time, fields and cause", () =>
   Effect.gen(function*() {
-    const [env, isTTY, ...expected] = row
-    const before = process.stderr.isTTY
-    yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
-    Object.assign(process.stderr, { isTTY })
-    const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
-    const context = yield* Layer.build(Layer.provide(Logging.layer, config))
-    const isJson = Context.get(context, JsonLines) !== undefined
-    assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson], expected)
-  }))
+    const { received, resume } = yield* pausedStderr
+    resume()
+    const { context } = yield* openLog
+    yield* TestClock.setTime(Date.parse("2026-11-24T04:28:44.065Z"))
+    yield* Effect.logInfo("a\nb").pipe(Effect.annotateLogs({ requestId: "id" }), Effect.provideContext(context))
+    yield* Effect.provideContext(Effect.logWarning("c", Cause.fail("no disk")), context)
+    yield* Effect.provideContext(Effect.logDebug("not logged"), context)
+    yield* until(() => received() !== "")
+    const [first = "", second = "", ...others] = received().split("\n")
+    assert.deepStrictEqual(others, [""])
+    const timestamp = "2026-11-24T04:28:44.065Z"
+    assert.deepInclude(JSON.parse(first), {
+      message: "a\nb",
+      level: "INFO",
+      timestamp,
+      annotations: { requestId: "id" }
+    })
+    assert.include(JSON.parse(second), { message: "c", level: "WARN" })
+    assert.include(JSON.parse(second).cause, "no disk")
+  }).pipe(ownMetrics))
+
+it.effect("While standard error is not read, 4 MiB of lines wait, and further ones are dropped and counted", () =>
+  Effect.gen(function*() {
+    const { received, resume } = yield* pausedStderr
+    const { close, write } = yield* openLog
+    const dropped = Effect.map(Metric.snapshot, ([counter]) => Reflect.get(counter?.state ?? {}, "count"))
+    const lineLength = 64 * 1024
+    const writeLines = (count: number) => {
+      for (let i = 0; i < count; i++) write("x".repeat(lineLength - 1))
+    }
+    writeLines(32)
+    yield* Effect.promise(() => setImmediate())
+    writeLines(32)
+    assert.strictEqual(yield* dropped, 0)
+    // The line that crosses the bound still waits.
+    writeLines(1 + 15)
+    assert.strictEqual(yield* dropped, 15)
+    resume()
+    yield* until(() => received().length === 65 * lineLength)
+    write("last")
+    yield* close
+    assert.isTrue(received().endsWith("x\nlast\n"))
+    assert.strictEqual(yield* dropped, 15)
+  }).pipe(ownMetrics))
+
+it.effect("On exit, the process waits one second for the reader of standard error, or until all lines are read", () =>
+  Effect.gen(function*() {
+    const { received, resume } = yield* pausedStderr
+    const [lost, read] = [yield* openLog, yield* openLog]
+    lost.write("first")
+    const closing = yield* Effect.forkChild(lost.close, { startImmediately: true })
+    yield* TestClock.adjust("999 millis")
+    assert.isUndefined(closing.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    assert.isDefined(closing.pollUnsafe())
+    read.write("second")
+    const other = yield* Effect.forkChild(read.close, { startImmediately: true })
+    resume()
+    yield* until(() => other.pollUnsafe() !== undefined)
+    assert.strictEqual(received(), "first\nsecond\n")
+  }).pipe(ownMetrics))
