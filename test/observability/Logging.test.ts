@@ -128,6 +128,8 @@ it.effect("On exit, the process waits one second for the reader of standard erro
   Effect.gen(function*() {
     const { received, resume } = yield* pausedStderr
     const [lost, read] = [yield* openLog, yield* openLog]
+    // A failed test does not hang in the end of a scope.
+    yield* Effect.addFinalizer(() => TestClock.adjust("1 minute"))
     lost.write("first")
     const closing = yield* Effect.forkChild(lost.close, { startImmediately: true })
     yield* TestClock.adjust("999 millis")
