@@ -50,6 +50,17 @@ it.effect("The database is checked for /readyz, which names it in an outage, for
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
 
+it.effect("A defect on the management port is a 500, and the error in the log has the id of its request", () => {
+  const defect = Layer.succeed(Readiness, Effect.die("a defect"))
+  return Effect.gen(function*() {
+    const { lines } = yield* Management
+    const response = yield* get("/readyz")
+    assertError(response, 500, "internal_error")
+    const requestId = response.headers.get("x-request-id")
+    assert.deepInclude(lines.at(-1), { level: "Error", message: "The request failed", requestId })
+  }).pipe(Effect.provide(Layer.fresh(serversOn(Layer.merge(memory, defect)))))
+})
+
 it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from which alone it reads the token", () =>
   Effect.gen(function*() {
     const { baseUrl, lines } = yield* Management

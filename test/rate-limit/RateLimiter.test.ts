@@ -202,13 +202,13 @@ it.effect("The log says once that Redis cannot be used, and petstore_rate_limit_
       ConfigProvider.ConfigProvider,
       ConfigProvider.fromUnknown(env)
     )
+    let probes = 0
+    const client = Limiters.clientOf((_, { verb }) => {
+      if (verb === "probe") probes++
+      return isDown ? Promise.reject(new Error("ECONNRESET")) : Promise.resolve({ now: 0, state: {} })
+    })
     const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient(settings))).pipe(
-      Effect.provideService(
-        RedisClient,
-        Limiters.clientOf(() =>
-          isDown ? Promise.reject(new Error("ECONNRESET")) : Promise.resolve({ now: 0, state: {} })
-        )
-      ),
+      Effect.provideService(RedisClient, client),
       Effect.map(Context.get(RateLimiter)),
       Effect.provide(
         Logger.layer([Logger.make(({ logLevel, message }) => void log.push(`${logLevel} ${String(message)}`))])
@@ -227,6 +227,11 @@ it.effect("The log says once that Redis cannot be used, and petstore_rate_limit_
     yield* untilTrue(Effect.map(metrics, ({ fallback }) => fallback === 1))
     yield* charge
     assert.deepStrictEqual(yield* metrics, { fallback: 1, decisions: 2 })
+    // The probe at the start, and two that fail.
+    for (let i = 2; i <= 3; i++) {
+      yield* TestClock.adjust("250 millis")
+      yield* until(() => probes === i)
+    }
     isDown = false
     yield* TestClock.adjust("250 millis")
     yield* untilTrue(Effect.map(metrics, ({ fallback }) => fallback === 0))
