@@ -58,7 +58,9 @@ it.effect("A start fails if no server is available within half a minute, and log
     const lines: Array<string> = []
     const database = databaseAt("postgres://nobody:secret@127.0.0.1:1/none")
     const start = Effect.flip(Effect.scoped(Layer.build(database))).pipe(
-      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+      Effect.provide(
+        Logger.layer([Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))])
+      )
     )
     // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
     const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
@@ -66,7 +68,7 @@ it.effect("A start fails if no server is available within half a minute, and log
     assert.isAtLeast(yield* Clock.currentTimeMillis, 29_000)
     // An attempt on a busy machine can take some steps of the clock.
     assert.isBelow(yield* Clock.currentTimeMillis, 59_000)
-    const waiting = /^Waiting for the database: DATABASE_URL: the database cannot be used: .*ECONNREFUSED.*$/
+    const waiting = /^Warn Waiting for the database: DATABASE_URL: the database cannot be used: .*ECONNREFUSED.*$/
     assert.match(lines.join("\n"), waiting)
     assert.notInclude(lines[0], "secret")
   }))

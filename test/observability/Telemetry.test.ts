@@ -69,7 +69,8 @@ describe("OpenTelemetry", { concurrent: true }, () => {
         spans.map(pathOf),
         [...ofPost, ...ofGets, "GET /admin/keys"].map((path) => `caller > ${path}`)
       )
-      const names = ["http.route", "http.response.status_code", "db.query.text"]
+      const ofRequest = ["http.route", "http.response.status_code", "url.full", "client.address", "user_agent.original"]
+      const names = [...ofRequest, "db.query.text"]
       for (const name of [...names, "limit=3", "status=sold", "cursor=MQ"]) assert.include(traces, name)
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
@@ -84,6 +85,7 @@ describe("OpenTelemetry", { concurrent: true }, () => {
         assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
       }
       assert.include(logs, "Listening on")
+      assert.include(logs, requestId, "the line of a request")
       const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}"}}`
       const [, instanceId = "none"] = /"service.instance.id","value":\{"stringValue":"([\da-f-]{36})"/.exec(logs) ?? []
       for (const signal of [logs, metrics, traces]) {

@@ -16,7 +16,7 @@ import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
-import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
+import { besideClient, databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
@@ -282,6 +282,25 @@ it.effect("RateLimiter on Redis keeps the last 100,000 keys for an outage", () =
     for (let i = 0; i <= 100_000; i++) set(`key:${i}`, state)
     assert.deepStrictEqual([get("key:0"), get("key:100000")], [{}, state])
   }))
+
+it.effect("Without Redis, petstore_rate_limit_write_duration_seconds has the writes of counts to the database", () =>
+  Effect.gen(function*() {
+    const statement = Effect.delay(Effect.succeed([]), "250 millis")
+    const sql = Object.assign(() => statement, { literal: String }) as unknown as SqlClient.SqlClient
+    const services = Layer.provide(SavedStates.layer(savedStatesOptions), [StateLookups.layer, random, besideClient])
+    const limiters = Layer.build(Layer.fresh(services))
+    const limiter = yield* Effect.provideService(
+      Effect.map(limiters, Context.get(RateLimiter)),
+      SqlClient.SqlClient,
+      sql
+    )
+    const charge = yield* Effect.forkChild(limiter.charge("key:a", { perMinute: 1, perDay: 1 }))
+    yield* TestClock.adjust("250 millis")
+    yield* Fiber.join(charge)
+    yield* TestClock.adjust("750 millis")
+    const writes = (yield* Metric.snapshot).find(({ id }) => id === "petstore_rate_limit_write_duration_seconds")
+    assert.deepInclude(writes?.state, { count: 1, sum: 0.25 })
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(
