@@ -1,6 +1,6 @@
 /** A second resource beside the pets: categories, with a table of their own. */
-import { assert } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
@@ -65,3 +65,26 @@ describeOnEach(stores, "Collections", (it) => {
       assert.strictEqual(reused._tag, "IdempotencyKeyReused")
     }))
 })
+
+it.effect("Each batch of a collection has a span with the name of its operation", () =>
+  Effect.gen(function*() {
+    const names: Array<string> = []
+    const span: Tracer.Tracer["span"] = (options) => {
+      names.push(options.name)
+      return Tracer.nativeTracer.span(options)
+    }
+    const collections = Layer.build(Layer.fresh(SqlCollection.layer(Effect.succeed(300))(Categories, table)))
+    yield* Effect.gen(function*() {
+      const { change, create, find, list } = Context.get(yield* collections, Categories)
+      // Without a database, each of them fails.
+      const calls: ReadonlyArray<Effect.Effect<unknown, unknown>> = [
+        list({ limit: 1 }),
+        find(1n),
+        create({ name: "a" }),
+        change(1n, (item) => item)
+      ]
+      for (const call of calls) yield* Effect.exit(Effect.withSpan(call, "request"))
+    }).pipe(Effect.provideService(Tracer.Tracer, Tracer.make({ span })))
+    const expected = ["list", "find", "create", "change"].map((name) => `categories.${name}`)
+    assert.deepStrictEqual(names.filter((name) => name.startsWith("categories")), expected)
+  }).pipe(Effect.provide(noDatabase)))

@@ -161,4 +161,14 @@ describe("/metrics", () => {
       const labels = `node="${process.version}",revision="79d1fb3",schema_version="${newestVersion}",version="1.0.0"`
       assert.include(yield* metrics, `\npetstore_build_info{${labels}} 1\n`)
     }).pipe(withServers))
+
+  it.effect("has histograms with buckets that end at the thresholds of the alerts", () =>
+    Effect.gen(function*() {
+      yield* registerOthers
+      yield* (yield* Service).call("/none")
+      const text = yield* metrics
+      const name = "petstore_http_server_request_duration_seconds"
+      assert.match(text, new RegExp(`^${name}_bucket\\{.*le="0.5"`, "m"))
+      assert.include(text, `\npetstore_rate_limit_redis_duration_seconds_bucket{le="0.025"} `)
+    }).pipe(withServers))
 })

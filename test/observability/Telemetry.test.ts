@@ -169,6 +169,19 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       })
   )
 
+  it.effect("ends a batch after ten seconds by default", () =>
+    Effect.gen(function*() {
+      const { requests, url } = yield* silentCollector
+      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      startSpan(Context.get(yield* buildWith(env), Tracer.Tracer)).end(1n, Exit.void)
+      yield* endWaits
+      yield* until(() => requests.open > 0)
+      yield* TestClock.adjust("9999 millis")
+      assert.strictEqual(requests.open, 1)
+      yield* TestClock.adjust("1 millis")
+      yield* until(() => requests.open === 0)
+    }))
+
   it.effect("names a variable whose value is invalid, without the value", () =>
     Effect.gen(function*() {
       const env = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://h", OTEL_EXPORTER_OTLP_TIMEOUT: "secret" }
