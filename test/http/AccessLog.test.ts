@@ -124,7 +124,7 @@ describe("The access log", () => {
     })
     const own = { TRUSTED_PROXIES: "127.0.0.1" }
     return Effect.gen(function*() {
-      const { call, newKey } = yield* Service
+      const { call, newKey, send } = yield* Service
       const key = yield* newKey
       yield* call("/v1/pets", { key })
       const keyId = lines.pop()?.["keyId"]
@@ -149,6 +149,10 @@ describe("The access log", () => {
         [
           requestOf("/none", "2001:db8::3"),
           { ...exceeded, ...noKey, route: "none", path: "/none", address: "2001:db8::3" }
+        ],
+        [
+          send("garbage\r\n\r\n"),
+          { ...noKey, method: "none", route: "none", status: 400, error: "invalid_request" }
         ],
         [requestOf("/none", "192.0.2.1"), { ...noKey, route: "none", path: "/none", status: 404, error: "not_found" }]
       ] as const

@@ -79,8 +79,20 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       assert.isTrue(probes.every((path) => !traces.includes(path)), "probes and scrapes have no spans")
       assert.notInclude(metrics, `{"key":"unit"`)
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
-      const durations = { petstore_http_server_request_duration_seconds: "s", nodejs_gc_duration_seconds_total: "s" }
-      const units = { ...durations, petstore_ready: "1", petstore_build_info: "1", process_resident_memory_bytes: "By" }
+      const units = {
+        petstore_http_server_request_duration_seconds: "s",
+        petstore_ready: "1",
+        petstore_build_info: "1",
+        petstore_background_failures_total: "1",
+        process_cpu_seconds_total: "s",
+        process_start_time_seconds: "s",
+        process_resident_memory_bytes: "By",
+        nodejs_heap_size_used_bytes: "By",
+        nodejs_external_memory_bytes: "By",
+        nodejs_eventloop_lag_p50_seconds: "s",
+        nodejs_eventloop_lag_p99_seconds: "s",
+        nodejs_gc_duration_seconds_total: "s"
+      }
       for (const [name, unit] of Object.entries(units)) {
         assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
       }

@@ -154,6 +154,17 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
     }
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
+it.effect.each<readonly [env: object, ms: number]>([[{}, 250], [{ REDIS_TIMEOUT_MS: "400" }, 400]])(
+  "With %j, Redis has %d milliseconds to reply",
+  (row) =>
+    Effect.gen(function*() {
+      const [env, ms] = row
+      const config = ConfigProvider.fromUnknown({ REDIS_URL: "redis://localhost", ...env })
+      const { timeout } = yield* Effect.provideService(redisOptions, ConfigProvider.ConfigProvider, config)
+      assert.strictEqual(Duration.toMillis(timeout), ms)
+    })
+)
+
 it.effect("A start waits for Redis for at most a second", () =>
   Effect.gen(function*() {
     const client = Limiters.clientOf(() => new Promise(() => {}), Effect.never)
