@@ -14,7 +14,7 @@ const services = Layer.mergeAll(sqlStores, sqlApiKeys, SavedStates.layer(savedSt
   Layer.provide([random, StateLookups.layer, noDatabase])
 )
 
-it.effect("Background tasks have the names of docs/monitoring.md, count failures from 0, and log the cause of each", () =>
+it.effect("Background tasks have the names of docs/monitoring.md, count failures from 0, and log each cause", () =>
   Effect.gen(function*() {
     const log = new Array<string>()
     const logger = Logger.map(Logger.formatLogFmt, (line) => void log.push(line))

@@ -2,8 +2,10 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { Headers, HttpServerResponse } from "effect/http"
 import { NotFound } from "../../src/api/Errors.ts"
-import { withHeaders } from "../../src/http/RequestLifecycle.ts"
+import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
+import { spanNameOf, withHeaders } from "../../src/http/RequestLifecycle.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { api } from "../../src/resources.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
@@ -36,3 +38,11 @@ it("A response that gets the headers of its port has real Headers, and is a resp
   assert.isTrue(HttpServerResponse.isHttpServerResponse(response))
   assert.deepStrictEqual({ ...response.headers }, { "x-request-id": "b" })
 })
+
+it.effect("A span is named by the method and the route, and for an unknown path by the method alone", () =>
+  Effect.gen(function*() {
+    const nameOf = spanNameOf(yield* ApiRoutes.makeHooks(api, []))
+    const requests = [["GET", "/v1/pets/7?a=b"], ["POST", "/v1/pets"], ["GET", "/none/7"], ["PUT", "/v1/pets"]] as const
+    const names = requests.map(([method, url]) => nameOf({ method, url }))
+    assert.deepStrictEqual(names, ["GET /v1/pets/:petId", "POST /v1/pets", "GET", "PUT"])
+  }).pipe(Effect.provide(RateLimiter.layerMemory)))

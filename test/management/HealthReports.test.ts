@@ -24,7 +24,7 @@ const registerOthers = Effect.gen(function*() {
     yield* Metric.update(histogram, 1)
   }
   yield* Metric.update(redisMetrics.localDecisions, 0)
-  yield* makeCountFailure("task")
+  yield* Effect.asVoid(makeCountFailure("task"))
 })
 
 const ofProcess = Layer.merge(ProcessMetrics.layer(newestVersion), Layer.effectDiscard(Layer.build(Logging.layer)))

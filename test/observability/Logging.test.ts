@@ -45,7 +45,7 @@ it.live.each<Row>([
     })
 )
 
-/** Replaces standard error by one whose reader reads nothing until `resume` is called, for as long as the scope lasts. */
+/** Replaces standard error, until the scope closes, by one whose reader reads nothing until `resume` is called. */
 const pausedStderr = Effect.gen(function*() {
   const chunks: Array<string> = []
   let [isPaused, resumeWrite] = [true, () => {}]

@@ -203,7 +203,7 @@ it.effect("Without Redis, each charge of a batch counts as one decision of petst
     assert.strictEqual(yield* decisions, 3)
   }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
-it.effect("The log says once that Redis cannot be used, and petstore_rate_limit_fallback is 1 until it replies again", () =>
+it.effect("The log says once that Redis cannot be used, and rate_limit_fallback is 1 until it replies again", () =>
   Effect.gen(function*() {
     const log: Array<string> = []
     let isDown = false
