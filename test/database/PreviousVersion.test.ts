@@ -197,7 +197,6 @@ it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRA
     for (const MIGRATE of ["on", "off"]) {
       const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(databaseAt(url, { MIGRATE })))))
       assert.deepInclude(failure, { _tag: "DatabaseIsNewer", version }, MIGRATE)
-      assert.include(String(failure), `The database has schema version ${version}, but this service supports only`)
     }
   }))
 

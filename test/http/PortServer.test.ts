@@ -1,7 +1,6 @@
 import { assert, it, vi } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer } from "effect"
 import { HttpServer, HttpServerResponse } from "effect/http"
-import { once } from "node:events"
 import net from "node:net"
 import { CurrentKey } from "../../src/api/OperationMiddleware.ts"
 import { Settings } from "../../src/config/Settings.ts"
@@ -116,19 +115,3 @@ it.live("A port has the bounds of SECURITY.md, and those of KEEP_ALIVE_SECONDS a
     // After KEEP_ALIVE_SECONDS, 13 seconds: 10 for a head, 1 that Node adds, and two checks.
     assert.include(server.limits, { ...ofRequest, idleMs: 20_000 })
   }))
-
-it.live.each<readonly [setting: string, config: (usedPort: number) => Readonly<Record<string, string>>, text: string]>([
-  ["PORT", (used) => ({ PORT: String(used) }), "port USED on 127.0.0.1 is already in use. Stop the program"],
-  ["HOST", () => ({ HOST: "192.0.2.1" }), `this machine has no address "192.0.2.1". Set HOST`]
-])(
-  "A start names %s if it cannot listen there, and what to change",
-  ([setting, config, text]) =>
-    Effect.gen(function*() {
-      const other = net.createServer()
-      yield* Effect.addFinalizer(() => Effect.sync(() => other.close()))
-      yield* Effect.promise(() => once(other.listen(0, "127.0.0.1"), "listening"))
-      const { port: used } = other.address() as net.AddressInfo
-      const failure = yield* Effect.flip(Effect.scoped(Layer.build(service(memory, config(used)))))
-      assert.include(failure.message, `${setting}: ${text.replace("USED", String(used))}`)
-    })
-)

@@ -25,15 +25,8 @@ export class Management extends Context.Service<Management, {
   readonly lines: ReadonlyArray<Readonly<Record<string, unknown>>>
 }>()("test/management/Management") {}
 
-/**
- * The API port and the management port on `store`, which may have another `RateLimiter`, and a client with the admin
- * token.
- */
-export const serversOn = (
-  store: (typeof stores)[number]["layer"],
-  config: Readonly<Record<string, string>> = {},
-  draining = GracefulShutdown.layer
-) =>
+/** The API port and the management port on `store`, and a client with the admin token. */
+export const serversOn = (store: (typeof stores)[number]["layer"], config: Readonly<Record<string, string>> = {}) =>
   Layer.unwrap(Effect.map(freePort, (port) => {
     const baseUrl = `http://127.0.0.1:${port}`
     const lines: Array<Readonly<Record<string, unknown>>> = []
@@ -49,10 +42,10 @@ export const serversOn = (
     })
     const token = Redacted.make(adminToken)
     const api = Layer.provide(Service.layer, apiServer)
-    const limited = Layer.provideMerge(store, RateLimiter.layerMemory)
+    const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
     const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
-      Layer.provide([draining, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
+      Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger, recordErrors]))
     )
