@@ -92,16 +92,6 @@ describe("/metrics", () => {
       ])
     }).pipe(withServers))
 
-  it.effect("counts failures of admin authentication by their error code", () =>
-    Effect.gen(function*() {
-      const { baseUrl } = yield* Management
-      for (const token of ["", "none", "none"]) yield* send(`${baseUrl}/admin/keys`, token)
-      const text = yield* metrics
-      for (const count of [`{code="missing_admin_token"} 1`, `{code="invalid_admin_token"} 2`]) {
-        assert.include(text, `\npetstore_admin_authentication_failures_total${count}\n`)
-      }
-    }).pipe(withServers))
-
   it.effect("has no durations of requests on the management port, and the log no lines of them", () =>
     Effect.gen(function*() {
       const { admin, baseUrl, lines } = yield* Management
