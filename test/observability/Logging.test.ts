@@ -69,12 +69,12 @@ it.effect("Each event is one line of JSON on standard error, with its level, tim
   Effect.gen(function*() {
     const { received, resume } = yield* pausedStderr
     resume()
-    const { context } = yield* openLog
+    const { close, context } = yield* openLog
     yield* TestClock.setTime(Date.parse("2026-11-24T04:28:44.065Z"))
     yield* Effect.logInfo("a\nb").pipe(Effect.annotateLogs({ requestId: "id" }), Effect.provideContext(context))
     yield* Effect.provideContext(Effect.logWarning("c", Cause.fail("no disk")), context)
     yield* Effect.provideContext(Effect.logDebug("not logged"), context)
-    yield* until(() => received() !== "")
+    yield* close
     const [first = "", second = "", ...others] = received().split("\n")
     assert.deepStrictEqual(others, [""])
     const timestamp = "2026-11-24T04:28:44.065Z"
