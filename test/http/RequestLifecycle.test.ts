@@ -27,7 +27,8 @@ it.live.each(defects)("A defect in %s is a logged 500, also if it is an error of
     assertErrorBody(response, 500, "internal_error")
     // The response to a defect in the limit has no request id, but its log line has one.
     const requestId = `"requestId":"${response.headers.get("x-request-id") ?? ""}`
-    const texts = [`"level":"ERROR"`, "The request failed", "from a defect", requestId]
+    const stackTrace = "\\n    at "
+    const texts = [`"level":"ERROR"`, `"message":"The request failed"`, "from a defect", stackTrace, requestId]
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
   }).pipe(Effect.provide(service(store, {}, { loggers })))
 })
