@@ -1,6 +1,6 @@
 /** A second resource beside the pets: categories, with a table of their own. */
-import { assert } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer, Tracer } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
@@ -65,3 +65,34 @@ describeOnEach(stores, "Collections", (it) => {
       assert.strictEqual(reused._tag, "IdempotencyKeyReused")
     }))
 })
+
+type Calls = ReadonlyArray<Effect.Effect<unknown, unknown>>
+
+/** Runs calls together, without a database, so each of them fails. Returns the names of the spans of their batches. */
+const batchesOf = Effect.fnUntraced(function*(makeCalls: (categories: typeof Categories["Service"]) => Calls) {
+  const names: Array<string> = []
+  const span: Tracer.Tracer["span"] = (options) => {
+    names.push(options.name)
+    return Tracer.nativeTracer.span(options)
+  }
+  const collection = Layer.fresh(SqlCollection.layer(Effect.succeed(300))(Categories, table))
+  yield* Effect.gen(function*() {
+    const calls = makeCalls(Context.get(yield* Layer.build(collection), Categories))
+    const traced = calls.map((call) => Effect.exit(Effect.withSpan(call, "request")))
+    yield* Effect.all(traced, { concurrency: "unbounded" })
+  }).pipe(Effect.provideService(Tracer.Tracer, Tracer.make({ span })), Effect.provide(noDatabase), Effect.scoped)
+  return names.filter((name) => name.startsWith("categories"))
+})
+
+const numbers = Array.from({ length: 8 }, (_, index) => index)
+
+it.effect.each<readonly [name: string, makeCalls: (categories: typeof Categories["Service"]) => Calls]>([
+  ["list", ({ list }) => numbers.map((n) => list({ limit: 1, after: BigInt(n) }))],
+  ["find", ({ find }) => numbers.map((n) => find(BigInt(n)))],
+  ["create", ({ create }) => numbers.map((n) => create({ name: String(n) }))],
+  ["change", ({ change }) => numbers.map((n) => change(BigInt(n), (item) => item))]
+])(
+  "Calls of %s that arrive together share a statement, whose span has this name",
+  ([name, makeCalls]) =>
+    Effect.map(batchesOf(makeCalls), (batches) => assert.deepStrictEqual(batches, [`categories.${name}`]))
+)

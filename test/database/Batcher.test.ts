@@ -137,6 +137,17 @@ describe("A batch", () => {
       assert.strictEqual(yield* call(5), 10)
     }))
 
+  it.effect("whose calls are late is one line at level Error, however many calls it has", () => {
+    const lines: Array<string> = []
+    const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))
+    return Effect.gen(function*() {
+      const { start } = yield* make()
+      yield* start(1, 2)
+      yield* TestClock.adjust("4 seconds")
+      assert.deepStrictEqual(lines, ["Error A database statement failed: double took longer than 3s"])
+    }).pipe(Effect.provide(Logger.layer([logger])))
+  })
+
   it.effect("has a span with links to its sampled requests, unless none is sampled", () =>
     Effect.gen(function*() {
       const { call, release, spans } = yield* make()

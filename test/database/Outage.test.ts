@@ -58,7 +58,9 @@ it.effect("A start fails if no server is available within half a minute, and log
     const lines: Array<string> = []
     const database = databaseAt("postgres://nobody:secret@127.0.0.1:1/none")
     const start = Effect.flip(Effect.scoped(Layer.build(database))).pipe(
-      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+      Effect.provide(
+        Logger.layer([Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))])
+      )
     )
     // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
     const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
@@ -66,7 +68,8 @@ it.effect("A start fails if no server is available within half a minute, and log
     assert.isAtLeast(yield* Clock.currentTimeMillis, 29_000)
     // An attempt on a busy machine can take some steps of the clock.
     assert.isBelow(yield* Clock.currentTimeMillis, 59_000)
-    assert.match(lines.join("\n"), /^Waiting for the database: .*ECONNREFUSED.*$/)
+    const waiting = /^Warn Waiting for the database: DATABASE_URL: the database cannot be used: .*ECONNREFUSED.*$/
+    assert.match(lines.join("\n"), waiting)
     assert.notInclude(lines[0], "secret")
   }))
 
@@ -104,17 +107,16 @@ it.live.skipIf(!hasServer)(
   "DATABASE_MAX_CONNECTIONS are open under load, and their gauge falls when they close",
   () =>
     Effect.gen(function*() {
-      // The first metric is the maximum.
-      const connections = Effect.map(Metric.snapshot, ([, open]) => Number(Reflect.get(open?.state ?? {}, "value")))
+      const gauges = Effect.map(Metric.snapshot, (metrics) => metrics.map(({ state }) => Reflect.get(state, "value")))
       const whileOpen = Effect.flatMap(SqlClient.SqlClient, (sql) => {
         const own = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE 'client%'`
         const load = Effect.replicateEffect(sql`SELECT pg_sleep(0.1)`, 30, { concurrency: 30 })
-        return Effect.andThen(load, Effect.all([connections, own]))
+        return Effect.andThen(load, Effect.all([gauges, own]))
       })
       const database = databaseAt(yield* temporaryDatabaseUrl, { DATABASE_MAX_CONNECTIONS: "3" })
-      const [gauge, sessions] = yield* Effect.provide(whileOpen, database)
-      assert.deepStrictEqual([gauge, sessions.length], [3, 3])
-      yield* untilTrue(Effect.map(connections, (count) => count === 0))
+      const [[maximum, open], sessions] = yield* Effect.provide(whileOpen, database)
+      assert.deepStrictEqual([maximum, open, sessions.length], [3, 3, 3])
+      yield* untilTrue(Effect.map(gauges, ([, open]) => open === 0))
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
 )
 

@@ -3,9 +3,10 @@
  * schema, so that processes can be replaced one after the other (docs/upgrade.md).
  */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Logger } from "effect"
 import { SqlClient } from "effect/sql"
-import { newestVersion } from "../../src/database/Database.ts"
+import { databaseNames } from "../../src/config/RoomOptions.ts"
+import { newestVersion, runMigrations } from "../../src/database/Database.ts"
 import growth from "../../src/database/migrations/0003_growth.ts"
 import {
   clientOn,
@@ -206,6 +207,23 @@ describeOnEach(databases, "A process of schema version 2", (it) => {
       for (const [rows, statement, ...values] of statements) {
         assert.lengthOf(yield* sql.unsafe(statement, values), rows, statement)
       }
+    }))
+
+  it.effect("is upgraded by a migration whose name is logged before it runs", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const log: Array<string> = []
+      const migrate = Effect.gen(function*() {
+        yield* sql`DELETE FROM petstore_migrations WHERE migration_id = ${newestVersion}`
+        return yield* Effect.exit(runMigrations(databaseNames))
+      })
+      // The changes of the migration exist, so it fails, and the transaction is rolled back.
+      const failed = yield* Effect.flip(sql.withTransaction(Effect.flatMap(migrate, (exit) => Effect.fail(exit)))).pipe(
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
+      )
+      assert.include(String(failed), "already exists")
+      const logged = log.filter((line) => line.startsWith("Migrating"))
+      assert.match(logged.join("\n"), new RegExp(`^Migrating the database: 000${newestVersion}_\\w+$`))
     }))
 
   it.effect("keeps its index of pets by status in the migration of more than 100,000 pets", () =>

@@ -7,6 +7,7 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import * as StatementBatcher from "../../src/database/StatementBatcher.ts"
+import { noDatabase } from "../support/Databases.ts"
 
 const sqlError = (code: string) =>
   new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause: Object.assign(new Error(code), { code }) }) })
@@ -87,3 +88,15 @@ it("A batcher of statements keeps its laws for any rejected values, outages and 
     }),
     { numRuns: 200 }
   ))
+
+it.effect("An outage of a statement is one line at level Error, for all calls that get 503 because of it", () => {
+  const lines: Array<string> = []
+  const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))
+  return Effect.gen(function*() {
+    const run = () => Effect.fail(outage)
+    const call = yield* StatementBatcher.read({ name: "fake", size: 9, errors: databaseErrors, run })
+    const failures = yield* Effect.forEach([1, 2, 3], (item) => Effect.flip(call(item)), { concurrency: 3 })
+    assert.deepStrictEqual(failures, [1, 2, 3].map(() => databaseErrors.unavailable))
+    assert.match(lines.join("\n"), /^Error A database statement failed: .*closed$/)
+  }).pipe(Effect.provide([noDatabase, Logger.layer([logger])]))
+})

@@ -1,6 +1,6 @@
 /** Tests the log line of a request, in which the direct JSON equals the line of the general logger, and its metric. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Logger, Metric, References } from "effect"
+import { Effect, Layer, Logger, Metric, References } from "effect"
 import { TestClock } from "effect/testing"
 import { type ApiError, Conflict, InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
@@ -8,19 +8,22 @@ import { redactAlso } from "../../src/api/Secrets.ts"
 import * as AccessLog from "../../src/http/AccessLog.ts"
 import { makeRequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
 
-type Options = Readonly<{ error?: ApiError; isDirect?: boolean; isEnabled?: boolean; level?: "Info" | "Warn" }>
+type Options = Readonly<
+  { error?: ApiError; isDirect?: boolean; isEnabled?: boolean; level?: "Info" | "Warn"; requestId?: string }
+>
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
 const linesOf = (keyId?: string, url?: string, options: Options = {}) =>
   Effect.gen(function*() {
-    const { error, isDirect = true, isEnabled = true, level = "Info" } = options
+    const { error, isDirect = true, isEnabled = true, level = "Info", requestId = "id:1.2-3_4" } = options
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)
     const logger = Logger.map(Logger.formatJson, write)
-    const context = makeRequestContext("id:1.2-3_4", 0n)
+    const context = makeRequestContext(requestId, 0n)
     if (url === undefined) context.routed(PetstoreApi.groups.pets.endpoints.getPet)
     if (keyId !== undefined) context.authenticated(keyId)
     if (error !== undefined) context.failed(error)
@@ -114,6 +117,12 @@ describe("The access log", () => {
       assert.notInclude((yield* linesOf("key_a", undefined, { error: new Conflict({ message }) })).join(), "fields")
     }))
 
+  it.effect("has about 270 bytes a request", () =>
+    Effect.gen(function*() {
+      const [line = ""] = yield* linesOf("key_0123456789abcdef", undefined, { requestId: crypto.randomUUID() })
+      assert.closeTo(line.length, 270, 15)
+    }))
+
   it.effect("has one metric series, in seconds, for all unknown methods and paths, also if ACCESS_LOG is false", () =>
     Effect.gen(function*() {
       yield* TestClock.adjust("40 millis")
@@ -126,4 +135,60 @@ describe("The access log", () => {
       assert.deepStrictEqual(series.map(({ attributes }) => attributes), [{ ...labels, unit: "s" }])
       assert.deepInclude(series[0]?.state, { count: 3, sum: 0.12 })
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
+
+  /** Counts requests as the service does, but allows a key only three a minute, and an address one. */
+  const strict = Layer.effect(
+    RateLimiter,
+    Effect.map(RateLimiter, (own): RateLimiter["Service"] => ({
+      ...own,
+      charge: (caller) => own.charge(caller, { perMinute: caller.startsWith("address:") ? 1 : 3, perDay: 9 })
+    }))
+  ).pipe(Layer.provide(RateLimiter.layerMemory))
+
+  it.effect("has the client's address for 401 and 429 of an address, the window for 429, and the X-Request-Id", () => {
+    const lines: Array<Readonly<Record<string, unknown>>> = []
+    const logger = Logger.map(Logger.formatStructured, ({ annotations, level, message }) => {
+      if (message === "request") lines.push({ level, ...annotations })
+    })
+    const own = { TRUSTED_PROXIES: "127.0.0.1" }
+    return Effect.gen(function*() {
+      const { call, newKey, send } = yield* Service
+      const key = yield* newKey
+      yield* call("/v1/pets", { key })
+      const keyId = lines.pop()?.["keyId"]
+      assert.match(String(keyId), /^key_\w{16}$/)
+      const requestOf = (path: string, address: string, sentKey?: string) =>
+        call(path, { headers: { "x-forwarded-for": address }, ...sentKey !== undefined && { key: sentKey } })
+      const [pets, all] = ["/v1/pets", { level: "INFO", method: "GET", route: "/v1/pets", durationMs: 0 }]
+      const ofKey = { ...all, keyId }
+      const exceeded = { ...ofKey, status: 429, error: "rate_limit_exceeded", window: "minute" }
+      const noKey = { ...all, keyId: "none" }
+      const address = "2001:db8::1"
+      const rows = [
+        [
+          requestOf(`${pets}?limit=0&status=x`, address, key),
+          { ...ofKey, status: 400, error: "invalid_request", fields: "query.limit,query.status" }
+        ],
+        [requestOf(`${pets}/9`, address, key), { ...ofKey, route: "/v1/pets/:petId", status: 404, error: "not_found" }],
+        ...[1, 2].map(() => [requestOf(pets, address, key), exceeded] as const),
+        [requestOf(pets, address, key), { ...exceeded, error: "api_key_banned", window: "ban" }],
+        [requestOf(pets, address), { ...noKey, status: 401, error: "missing_api_key", address }],
+        [requestOf(pets, "2001:db8::2"), { ...exceeded, ...noKey, address: "2001:db8::2" }],
+        [
+          requestOf("/none", "2001:db8::3"),
+          { ...exceeded, ...noKey, route: "none", path: "/none", address: "2001:db8::3" }
+        ],
+        [
+          send("garbage\r\n\r\n"),
+          { ...noKey, method: "none", route: "none", status: 400, error: "invalid_request" }
+        ],
+        [requestOf("/none", "192.0.2.1"), { ...noKey, route: "none", path: "/none", status: 404, error: "not_found" }]
+      ] as const
+      for (const [request, expected] of rows) {
+        const { headers } = yield* request
+        assert.deepStrictEqual(lines, [{ ...expected, requestId: headers.get("x-request-id") }])
+        lines.length = 0
+      }
+    }).pipe(Effect.provide(service(Layer.merge(memory, strict), own, { loggers: [logger] })))
+  })
 })

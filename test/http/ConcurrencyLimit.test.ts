@@ -224,8 +224,16 @@ describe("A slot", () => {
       const { headers, status } = yield* Fiber.join(waiting)
       assert.deepStrictEqual([status, headers["retry-after"]], [503, "1"])
       assert.include(headers["ratelimit-policy"], "q=2000000000", "the limits of the key")
+      // The duration of a request includes its wait for a slot.
+      const durations = (yield* Metric.snapshot).find(({ attributes, id }) =>
+        id === "petstore_http_server_request_duration_seconds" && attributes?.["http.response.status_code"] === "503"
+      )
+      assert.deepInclude(durations?.state, { count: 1, sum: 1 })
       const next = yield* get("")
       yield* Fiber.interrupt(busy ?? assert.fail())
       assert.strictEqual((yield* Fiber.join(next)).status, 200)
-    }).pipe(Effect.provide(Layer.provideMerge(layerService, Layer.merge(neverFinds, RateLimiter.layerMemory)))))
+    }).pipe(
+      Effect.provide(Layer.provideMerge(layerService, Layer.merge(neverFinds, RateLimiter.layerMemory))),
+      Effect.provideService(Metric.MetricRegistry, new Map())
+    ))
 })

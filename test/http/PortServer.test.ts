@@ -1,11 +1,13 @@
-import { assert, it } from "@effect/vitest"
+import { assert, it, vi } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer } from "effect"
 import { HttpServer, HttpServerResponse } from "effect/http"
+import net from "node:net"
 import { CurrentKey } from "../../src/api/OperationMiddleware.ts"
 import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
 import * as PageTurns from "../../src/http/PageTurns.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
+import { OrderedServer } from "../../src/node-server/OrderedServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api } from "../../src/resources.ts"
 import { memory } from "../support/Databases.ts"
@@ -92,3 +94,24 @@ it.live.each<readonly [title: string, open: number, localAddress: string, config
     // Closed connections count no more, once the service has read their ends.
     yield* untilTrue(Effect.map(countServed, (served) => served === open), `${open} connections are served again`)
   }).pipe(Effect.provide(service(memory, config))))
+
+it.live("A port has the bounds of SECURITY.md, and those of KEEP_ALIVE_SECONDS and MAX_CONNECTIONS", () =>
+  Effect.gen(function*() {
+    const listen = yield* Effect.acquireRelease(
+      Effect.sync(() => vi.spyOn(net.Server.prototype, "listen")),
+      (spy) => Effect.sync(() => spy.mockRestore())
+    )
+    yield* Layer.build(service(memory, { KEEP_ALIVE_SECONDS: "7", MAX_CONNECTIONS: "9" }))
+    const server = listen.mock.contexts.find((each) => each instanceof OrderedServer) ?? assert.fail()
+    assert.include(server, {
+      headersTimeout: 10_000,
+      requestTimeout: 30_000,
+      keepAliveTimeout: 7_000,
+      maxConnections: 9,
+      // One more than is allowed, so that an excess is seen.
+      maxHeadersCount: 101
+    })
+    const ofRequest = { bodyBytes: 16_384, bodyChunks: 4_096, requestMs: 60_000, readMs: 60_000 }
+    // After KEEP_ALIVE_SECONDS, 13 seconds: 10 for a head, 1 that Node adds, and two checks.
+    assert.include(server.limits, { ...ofRequest, idleMs: 20_000 })
+  }))

@@ -96,7 +96,15 @@ describe("Rate limits", () => {
         assert.include(limitsOf(rejected), { remaining: "0", scope: "address", retryAfter: "60" })
       }
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", scope: "key" })
-    }).pipe(Effect.provide(service(memory))))
+      const series = (yield* Metric.snapshot).filter(({ id }) => id === "petstore_rate_limit_decisions_total")
+      const counts = series.map(({ attributes, state }) => [attributes, Reflect.get(state, "count")])
+      const ofAddress = { plan: "none", window: "none" }
+      assert.sameDeepMembers(counts, [
+        [{ ...ofAddress, outcome: "allowed" }, 60],
+        [{ ...ofAddress, outcome: "rejected", window: "minute" }, requests.length],
+        [{ outcome: "allowed", plan: "free", window: "none" }, 1]
+      ])
+    }).pipe(Effect.provide(service(memory)), Effect.provideService(Metric.MetricRegistry, new Map())))
 
   it.effect("count each IPv4 address and each /64 of IPv6 behind a trusted proxy on its own", () =>
     Effect.gen(function*() {

@@ -2,8 +2,10 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { Headers, HttpServerResponse } from "effect/http"
 import { NotFound } from "../../src/api/Errors.ts"
-import { withHeaders } from "../../src/http/RequestLifecycle.ts"
+import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
+import { spanNameOf, withHeaders } from "../../src/http/RequestLifecycle.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { api } from "../../src/resources.ts"
 import { assertErrorBody } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
@@ -25,7 +27,8 @@ it.live.each(defects)("A defect in %s is a logged 500, also if it is an error of
     assertErrorBody(response, 500, "internal_error")
     // The response to a defect in the limit has no request id, but its log line has one.
     const requestId = `"requestId":"${response.headers.get("x-request-id") ?? ""}`
-    const texts = [`"level":"ERROR"`, "The request failed", "from a defect", requestId]
+    const stackTrace = "\\n    at "
+    const texts = [`"level":"ERROR"`, `"message":"The request failed"`, "from a defect", stackTrace, requestId]
     assert.isTrue(logged.some((line) => texts.every((text) => line.includes(text))), logged.join("\n"))
   }).pipe(Effect.provide(service(store, {}, { loggers })))
 })
@@ -36,3 +39,11 @@ it("A response that gets the headers of its port has real Headers, and is a resp
   assert.isTrue(HttpServerResponse.isHttpServerResponse(response))
   assert.deepStrictEqual({ ...response.headers }, { "x-request-id": "b" })
 })
+
+it.effect("A span is named by the method and the route, and for an unknown path by the method alone", () =>
+  Effect.gen(function*() {
+    const nameOf = spanNameOf(yield* ApiRoutes.makeHooks(api, []))
+    const requests = [["GET", "/v1/pets/7?a=b"], ["POST", "/v1/pets"], ["GET", "/none/7"], ["PUT", "/v1/pets"]] as const
+    const names = requests.map(([method, url]) => nameOf({ method, url }))
+    assert.deepStrictEqual(names, ["GET /v1/pets/:petId", "POST /v1/pets", "GET", "PUT"])
+  }).pipe(Effect.provide(RateLimiter.layerMemory)))

@@ -3,6 +3,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, statSync, writeFileSync } from "node:fs"
 import { join, relative } from "node:path"
+import { redactSecrets } from "../../src/api/Secrets.ts"
+import * as AdminAuthentication from "../../src/management/AdminAuthentication.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import { describeCause } from "../../src/observability/DescribeCause.ts"
 import { random } from "../support/Databases.ts"
@@ -58,5 +60,16 @@ describe("The admin token", () => {
       chmodSync(file, 0o400)
       assert.deepStrictEqual(yield* readToken({ DATA_DIR }), first)
       assert.strictEqual(mode(), 0o400)
+    }))
+
+  it.effect("is hidden in log lines, also if an operator chose it", () =>
+    Effect.gen(function*() {
+      const token = Redacted.make("chosen-by-an-operator")
+      const authentication = Layer.provide(
+        AdminAuthentication.layer,
+        Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })
+      )
+      yield* Layer.build(authentication)
+      assert.strictEqual(redactSecrets("/chosen-by-an-operator/x"), "/…/x")
     }))
 })

@@ -1,5 +1,5 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted, Ref } from "effect"
+import { Effect, Layer, Metric, Redacted, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
@@ -74,6 +74,17 @@ it.effect("While the service stops, /readyz returns 503, and /healthz still 200"
     assert.strictEqual((yield* get("/healthz")).status, 200)
   }).pipe(Effect.provide(serversOn(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true))))))
 
+it.effect("A defect on the management port is a 500, and the error in the log has the id of its request", () => {
+  const defect = Layer.succeed(Readiness, Effect.die("a defect"))
+  return Effect.gen(function*() {
+    const { lines } = yield* Management
+    const response = yield* get("/readyz")
+    assertError(response, 500, "internal_error")
+    const requestId = response.headers.get("x-request-id")
+    assert.deepInclude(lines.at(-1), { level: "Error", message: "The request failed", requestId })
+  }).pipe(Effect.provide(Layer.fresh(serversOn(Layer.merge(memory, defect)))))
+})
+
 it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from which alone it reads the token", () =>
   Effect.gen(function*() {
     const { baseUrl, lines } = yield* Management
@@ -95,12 +106,17 @@ describe("Admin authentication", () => {
         assert.strictEqual(rejected.headers.get("retry-after"), "60")
         assert.strictEqual((yield* getAs(token)).status, 200)
       }
+      // The metric also counts the failures beyond the limit.
+      const { text } = yield* get("/metrics")
+      for (const count of [`{code="missing_admin_token"} 31`, `{code="invalid_admin_token"} 32`]) {
+        assert.include(text, `\npetstore_admin_authentication_failures_total${count}\n`)
+      }
       yield* TestClock.adjust("59500 millis")
       assert.strictEqual((yield* getAs("adm_wrong")).headers.get("retry-after"), "1")
       yield* TestClock.adjust("500 millis")
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
       assertError(yield* getAs(`"${token}"`), 401, "invalid_admin_token", "is in quotation marks.")
-    }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" })))
+    }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" }), Effect.provideService(Metric.MetricRegistry, new Map())))
 
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
   it.effect.each(proxies)("records operators behind %s by the address %s", ([name, address]) =>

@@ -3,19 +3,49 @@ import { Effect, Layer } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
+import v8 from "node:v8"
+import vm from "node:vm"
 import * as ProcessMetrics from "../../src/observability/ProcessMetrics.ts"
+import { untilTrue } from "../support/Process.ts"
 
 const read = (name: string) =>
   Effect.map(PrometheusMetrics.format(), (text) => Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]))
 
-it.effect("nodejs_heap_size_used_bytes is the used part of V8's heap, not all of it", () =>
+/** Replaces functions of `process` for as long as the scope lasts. */
+const replaceInProcess = Effect.fnUntraced(function*(functions: Partial<typeof process>) {
+  const { cpuUsage, memoryUsage } = process
+  yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process, { cpuUsage, memoryUsage })))
+  Object.assign(process, functions)
+})
+
+it.effect("Memory is the resident one, the used part of V8's heap, and buffers outside it", () =>
   Effect.gen(function*() {
-    const { memoryUsage } = process
     const fixed = { rss: 5, heapTotal: 4, heapUsed: 3, external: 2, arrayBuffers: 1 }
-    yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process, { memoryUsage })))
-    Object.assign(process, { memoryUsage: Object.assign(() => fixed, { rss: () => fixed.rss }) })
+    yield* replaceInProcess({ memoryUsage: Object.assign(() => fixed, { rss: () => fixed.rss }) })
     yield* Layer.build(ProcessMetrics.layer(1))
-    assert.strictEqual(yield* read("nodejs_heap_size_used_bytes"), fixed.heapUsed)
+    const names = ["process_resident_memory_bytes", "nodejs_heap_size_used_bytes", "nodejs_external_memory_bytes"]
+    assert.deepStrictEqual(yield* Effect.forEach(names, read), [fixed.rss, fixed.heapUsed, fixed.external])
+  }))
+
+it.effect("Times are in seconds: the CPU of user and system, and the start since 1970", () =>
+  Effect.gen(function*() {
+    yield* replaceInProcess({ cpuUsage: () => ({ user: 1_500_000, system: 250_000 }) })
+    yield* Layer.build(ProcessMetrics.layer(1))
+    assert.strictEqual(yield* read("process_cpu_seconds_total"), 1.75)
+    assert.strictEqual(yield* read("process_start_time_seconds"), performance.timeOrigin / 1_000)
+  }))
+
+it.effect("nodejs_gc_duration_seconds_total is the time spent in garbage collection, in seconds", () =>
+  Effect.gen(function*() {
+    const startedAt = performance.now()
+    yield* Layer.build(ProcessMetrics.layer(1))
+    v8.setFlagsFromString("--expose-gc")
+    const collect: () => void = vm.runInNewContext("gc")
+    const seconds = read("nodejs_gc_duration_seconds_total")
+    collect()
+    yield* untilTrue(Effect.map(seconds, (value) => value > 0))
+    // In milliseconds, the value would be higher than the time that passed.
+    assert.isAtMost(yield* seconds, (performance.now() - startedAt) / 1_000)
   }))
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>

@@ -69,7 +69,8 @@ describe("OpenTelemetry", { concurrent: true }, () => {
         spans.map(pathOf),
         [...ofPost, ...ofGets, "GET /admin/keys"].map((path) => `caller > ${path}`)
       )
-      const names = ["http.route", "http.response.status_code", "db.query.text"]
+      const ofRequest = ["http.route", "http.response.status_code", "url.full", "client.address", "user_agent.original"]
+      const names = [...ofRequest, "db.query.text"]
       for (const name of [...names, "limit=3", "status=sold", "cursor=MQ"]) assert.include(traces, name)
       const [, requestId = "none"] = /"requestId":"([^"]+)","traceId":"0af7651916cd43dd8448eb211c80319c"/
         .exec(service.stderr()) ?? []
@@ -78,12 +79,25 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       assert.isTrue(probes.every((path) => !traces.includes(path)), "probes and scrapes have no spans")
       assert.notInclude(metrics, `{"key":"unit"`)
       assert.include(traces, `{"key":"petstore.request.id","value":{"stringValue":"${requestId}"}}`)
-      const durations = { petstore_http_server_request_duration_seconds: "s", nodejs_gc_duration_seconds_total: "s" }
-      const units = { ...durations, petstore_ready: "1", petstore_build_info: "1", process_resident_memory_bytes: "By" }
+      const units = {
+        petstore_http_server_request_duration_seconds: "s",
+        petstore_ready: "1",
+        petstore_build_info: "1",
+        petstore_background_failures_total: "1",
+        process_cpu_seconds_total: "s",
+        process_start_time_seconds: "s",
+        process_resident_memory_bytes: "By",
+        nodejs_heap_size_used_bytes: "By",
+        nodejs_external_memory_bytes: "By",
+        nodejs_eventloop_lag_p50_seconds: "s",
+        nodejs_eventloop_lag_p99_seconds: "s",
+        nodejs_gc_duration_seconds_total: "s"
+      }
       for (const [name, unit] of Object.entries(units)) {
         assert.match(metrics, new RegExp(`"name":"${name}","description":"[^"]+","unit":"${unit}"`))
       }
       assert.include(logs, "Listening on")
+      assert.include(logs, requestId, "the line of a request")
       const attribute = (name: string, value: string) => `{"key":"${name}","value":{"stringValue":"${value}"}}`
       const [, instanceId = "none"] = /"service.instance.id","value":\{"stringValue":"([\da-f-]{36})"/.exec(logs) ?? []
       for (const signal of [logs, metrics, traces]) {
@@ -166,6 +180,19 @@ describe("OpenTelemetry", { concurrent: true }, () => {
         yield* until(() => requests.open === 0)
       })
   )
+
+  it.effect("ends a batch after ten seconds by default", () =>
+    Effect.gen(function*() {
+      const { requests, url } = yield* silentCollector
+      const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      startSpan(Context.get(yield* buildWith(env), Tracer.Tracer)).end(1n, Exit.void)
+      yield* endWaits
+      yield* until(() => requests.open > 0)
+      yield* TestClock.adjust("9999 millis")
+      assert.strictEqual(requests.open, 1)
+      yield* TestClock.adjust("1 millis")
+      yield* until(() => requests.open === 0)
+    }))
 
   it.effect("names a variable whose value is invalid, without the value", () =>
     Effect.gen(function*() {

@@ -18,7 +18,7 @@ import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as SavedStates from "../../src/rate-limit/SavedStates.ts"
 import { StateLookups } from "../../src/rate-limit/StateLookups.ts"
-import { databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
+import { besideClient, databases, describeOnEach, random, sqlApiKeys } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
@@ -147,7 +147,7 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
     )
     const roundTrips = Effect.map(Metric.snapshot, (metrics) => {
       const histogram = metrics.find(({ id }) => id === "petstore_rate_limit_redis_duration_seconds")
-      return histogram?.type === "Histogram" ? histogram.state.count : 0
+      return histogram?.type === "Histogram" ? [histogram.state.count, histogram.state.sum] : []
     })
     const charge = Effect.forkChild(limiter.charge("key:a", { perMinute: 100, perDay: 1 }))
     const first = yield* charge
@@ -159,7 +159,8 @@ it.effect("After REDIS_TIMEOUT_MS, a limiter counts requests in flight itself, a
     assert.isTrue((yield* Fiber.join(first)).allowed)
     for (const reply of replies) reply()
     for (const each of [second, yield* charge]) assert.isFalse((yield* Fiber.join(each)).allowed)
-    assert.strictEqual(yield* roundTrips, 2)
+    // In seconds. The second one fails together with the first one.
+    assert.deepStrictEqual(yield* roundTrips, [2, 0.5 + 0.25])
     for (let i = 2; i <= 5; i++) {
       yield* TestClock.adjust("250 millis")
       yield* until(() => probes >= i)
@@ -316,11 +317,13 @@ it.effect("Without Redis, each charge of a batch counts as one decision of petst
   Effect.gen(function*() {
     const decisions = Effect.map(Metric.snapshot, (metrics) => {
       const counter = metrics.find(({ id }) => id === "petstore_rate_limit_fallback_decisions_total")
-      return counter?.type === "Counter" ? Number(counter.state.count) : 0
+      return counter?.type === "Counter" ? Number(counter.state.count) : undefined
     })
     const limiter = yield* limiterOn((_, { verb }) =>
       verb === "probe" ? Promise.resolve({ now: 0, state: {} }) : Promise.reject(new Error("down"))
     )
+    // It starts at 0, so that Prometheus sees its first event.
+    assert.strictEqual(yield* decisions, 0)
     const charge = limiter.charge("key:batch", { perMinute: 100, perDay: 100 })
     yield* Effect.replicateEffect(charge, 3, { concurrency: 3 })
     assert.strictEqual(yield* decisions, 3)
@@ -395,6 +398,25 @@ it.effect("RateLimiter on Redis keeps the last 90,000 to 100,000 keys for an out
     const decisions = yield* Effect.forEach([12_000, 100_000, 0], peek)
     assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [false, false, true])
   }))
+
+it.effect("Without Redis, petstore_rate_limit_write_duration_seconds has the writes of counts to the database", () =>
+  Effect.gen(function*() {
+    const statement = Effect.delay(Effect.succeed([]), "250 millis")
+    const sql = Object.assign(() => statement, { literal: String }) as unknown as SqlClient.SqlClient
+    const services = Layer.provide(SavedStates.layer(savedStatesOptions), [StateLookups.layer, random, besideClient])
+    const limiters = Layer.build(Layer.fresh(services))
+    const limiter = yield* Effect.provideService(
+      Effect.map(limiters, Context.get(RateLimiter)),
+      SqlClient.SqlClient,
+      sql
+    )
+    const charge = yield* Effect.forkChild(limiter.charge("key:a", { perMinute: 1, perDay: 1 }))
+    yield* TestClock.adjust("250 millis")
+    yield* Fiber.join(charge)
+    yield* TestClock.adjust("750 millis")
+    const writes = (yield* Metric.snapshot).find(({ id }) => id === "petstore_rate_limit_write_duration_seconds")
+    assert.deepInclude(writes?.state, { count: 1, sum: 0.25 })
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
 describeOnEach(databases, "RateLimiter", (it) => {
   const newProcess = Effect.map(
