@@ -65,6 +65,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a target in absolute form", request("GET http://localhost/v1/pets")],
     ["HEAD", request("HEAD /v1/pets"), { "content-length": "2", ...chargedToKey }],
     ["parameters that the service does not know", request("GET /v1/pets?page=2&status[]=none&limits=0")],
+    ["a semicolon in a query", request("GET /v1/pets?page=2;3")],
     ["an ignored upgrade", request("GET /v1/pets", ["Connection: Upgrade", "Upgrade: websocket", "KEY"])],
     ["the OpenAPI document", request("GET /openapi.json", [])],
     ["a page of an allowed origin", listFrom(other), { ...allowed(other), "access-control-expose-headers": exposed }],
@@ -134,6 +135,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
+    ["a slash at the end of the list", request("GET /v1/pets/"), {}, "No such path. Use /v1/pets."],
+    ["a slash at the end before a query", request("GET /v1/pets/?limit=1"), {}, "No such path. Use /v1/pets."],
     ...["/V1/Pets", "/pets", "/v1", "/v1/", "/v1/pet", "/v2/pets"].map((
       path
     ): Row => [
@@ -347,6 +350,15 @@ it.effect("A draining service closes each connection after its response", () =>
     }
   }).pipe(Effect.provide(service(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
 
+it.effect("getPet announces its deprecation in a 429 too", () =>
+  Effect.gen(function*() {
+    const { call } = yield* Service
+    yield* Effect.replicateEffect(call("/v1/pets"), 60)
+    const rejected = yield* call("/v1/pets/1")
+    assertError(rejected, 429, "rate_limit_exceeded")
+    assert.include(Object.fromEntries(rejected.headers), deprecated)
+  }).pipe(Effect.provide(service(memory))))
+
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 
 it.effect("getPet announces its deprecation, and returns 410 to authenticated requests from 5 December 2030 on", () =>
@@ -364,6 +376,7 @@ it.effect("getPet announces its deprecation, and returns 410 to authenticated re
       const gone = yield* get(path)
       assertError(gone, 410, "gone")
       assert.include(gone.text, "Use GET /v1/pets.")
+      assert.include(Object.fromEntries(gone.headers), deprecated)
     }
     assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
     const listed = yield* get("/v1/pets")
