@@ -205,7 +205,10 @@ describe("PetstoreClient with the service in memory", () => {
     for (const error of errors) assert.deepInclude(error, { _tag: "RateLimitExceeded", status: 429 })
     assert.lengthOf(yield* service.sentRequests, 2)
     // Once a minute, one call sends its request.
-    yield* TestClock.adjust("61 seconds")
+    yield* TestClock.adjust("59 seconds")
+    yield* Effect.flip(client.list())
+    assert.lengthOf(yield* service.sentRequests, 2)
+    yield* TestClock.adjust("2 seconds")
     yield* Effect.replicateEffect(Effect.flip(client.list()), 9)
     assert.lengthOf(yield* service.sentRequests, 3)
   }, { limits: { perMinute: 1, perDay: 1 }, retry: { maxWait: "30 seconds" } })
@@ -406,6 +409,34 @@ describe("PetstoreClient with a failing service", () => {
         Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(variables)))
       )
       assert.deepStrictEqual(urls.map((url) => new URL(url).host), ["a.test", "a.test", "b.test"])
+    }))
+
+  it.effect("AdminClient.layerConfig reads PETSTORE_ADMIN_URL and ADMIN_TOKEN", () =>
+    Effect.gen(function*() {
+      const sent: Array<unknown> = []
+      const fetch: typeof globalThis.fetch = (input, init) => {
+        sent.push(String(input instanceof Request ? input.url : input), new Headers(init?.headers).get("authorization"))
+        return Promise.resolve(new Response("[]", { headers: { "content-type": "application/json" } }))
+      }
+      const variables = { PETSTORE_ADMIN_URL: "http://a.test", ADMIN_TOKEN: "adm_1" }
+      yield* Effect.flatMap(AdminClient, ({ list }) => list()).pipe(
+        Effect.provide(AdminClient.layerConfig()),
+        Effect.provideService(FetchHttpClient.Fetch, fetch),
+        Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(variables)))
+      )
+      assert.deepStrictEqual(sent, ["http://a.test/admin/keys", "Bearer adm_1"])
+    }))
+
+  it.effect("AdminClient retries a call that writes while its token is unavailable, because it has sent nothing", () =>
+    Effect.gen(function*() {
+      let attempts = 0
+      const token = Effect.suspend(() => ++attempts < 3 ? Effect.fail("down") : Effect.succeed(Redacted.make("adm")))
+      const http = HttpClient.make((request) =>
+        Effect.succeed(HttpClientResponse.fromWeb(request, new Response(null, { status: 204 })))
+      )
+      const revoke = Effect.flatMap(AdminClient.make({ baseUrl, token }), (admin) => admin.revoke("key_a"))
+      yield* runWithTestClock(Effect.provideService(revoke, HttpClient.HttpClient, http))
+      assert.strictEqual(attempts, 3)
     }))
 
   it.effect("accepts a base URL with or without /v1, and dies if it is not an http or https URL", () =>

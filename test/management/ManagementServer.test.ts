@@ -57,6 +57,17 @@ it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from whi
     assert.strictEqual(lines.at(-1)?.message, `Issue API keys with the same ADMIN_TOKEN and: ${command}`)
   }).pipe(fresh({ DATA_DIR: "/srv/petstore/data" })))
 
+const countings = [["single", {}], ["own", { DATABASE_URL: "postgres://localhost/a" }]] as const
+it.effect.each(countings)(
+  "A key shows that its requests are counted as %s",
+  ([counting, config]) =>
+    Effect.gen(function*() {
+      const client = yield* AdminClient
+      const { id } = yield* client.issue({ name: "a", plan: "free" })
+      assert.strictEqual((yield* client.get(id)).counting, counting)
+    }).pipe(fresh(config))
+)
+
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
@@ -172,6 +183,24 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
         const { status, text } = yield* call(path, { key: token })
         assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
       }
+    }))
+
+  it.effect("allows HEAD and OPTIONS of its paths, without a token, and returns 405 for other methods", () =>
+    Effect.gen(function*() {
+      const call = (line: string) =>
+        Effect.flatMap(
+          Management,
+          ({ send }) => send(`${line} HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n`)
+        )
+      const head = yield* call("HEAD /healthz")
+      assert.deepStrictEqual([head.status, head.text], [200, ""])
+      for (const [path, allow] of [["/healthz", "GET, HEAD, OPTIONS"], ["/", "GET, HEAD, OPTIONS"]]) {
+        const rejected = yield* call(`PUT ${path}`)
+        assertError(rejected, 405, "method_not_allowed")
+        assert.strictEqual(rejected.headers.get("allow"), allow)
+      }
+      const options = yield* call("OPTIONS /admin/keys")
+      assert.deepStrictEqual([options.status, options.headers.get("allow")], [204, "POST, GET, HEAD, OPTIONS"])
     }))
 
   it.effect("has the versions of the process in /healthz, even without a database", () =>

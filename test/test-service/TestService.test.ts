@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Duration, Effect, Fiber, Layer, Redacted } from "effect"
+import { Clock, Duration, Effect, Fiber, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
@@ -9,7 +9,7 @@ import { withMetadata } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { ApiKeys, KeyUsage, KeyVerifier } from "../../src/testing.ts"
+import { ApiKeys, KeyUsage, KeyVerifier, PetRepository } from "../../src/testing.ts"
 import { layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
@@ -140,6 +140,11 @@ it.effect("layerTest uses the layers that replace its own", () => {
     assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, apiKeys })), "ServiceUnavailable")
     const client = Effect.flatMap(PetstoreClient, ({ list }) => list())
     yield* Effect.provide(client, layerTest({ ...never, apiKeys: ApiKeys.layerMemory }))
+    const own = { ...rex, id: 7n }
+    const list = () => Effect.succeed({ items: [own] })
+    const pets = Layer.effect(PetRepository, Effect.map(PetRepository, (others) => ({ ...others, list })))
+    const withPets = layerTest({ ...never, pets: Layer.provide(pets, PetRepository.layerMemory) })
+    assert.deepStrictEqual((yield* Effect.provide(client, withPets)).pets, [own])
   })
 })
 
@@ -158,6 +163,15 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     const actions = entries.flatMap(({ action, operator }) => [action, operator])
     assert.deepStrictEqual(actions, ["update", "test", "unban", "test", "issue", null])
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("whose finds the key of a secret that works, and none for an unknown secret", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const issued = yield* admin.issue({ name: "shop", plan: "free" })
+    const found = Option.getOrThrow(yield* admin.whose(issued.key))
+    assert.containsSubset(found, { id: issued.id, name: "shop", secret: { works: true, endsAt: null } })
+    assert.deepStrictEqual(yield* admin.whose(Redacted.make("psk_none")), Option.none())
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("Lists have 20 items by default, and the list of the keys with the most requests has 10", () =>
