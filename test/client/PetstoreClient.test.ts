@@ -493,6 +493,50 @@ describe("PetstoreClient with a failing service", () => {
       assert.deepStrictEqual(requests.map((headers) => headers["x-a"]), Array(16).fill("1"))
     }))
 
+  it.effect("has a span for each call of both clients, with the id of the pet or the key", () =>
+    Effect.gen(function*() {
+      const spans: Array<Tracer.NativeSpan> = []
+      const span: Tracer.Tracer["span"] = (options) =>
+        spans[spans.push(new Tracer.NativeSpan(options)) - 1] ?? assert.fail()
+      const lists = ["list", "topUsage", "audit"] as const
+      const ofKey = ["get", "usage", "rotate", "endFormerSecrets", "revoke", "unban"] as const
+      const calls = withReplies([html(200)], (client, admin) => {
+        const all: ReadonlyArray<Step> = [
+          client.list(),
+          client.create(rex),
+          client.get(7n),
+          Stream.runDrain(client.all()),
+          admin.issue({ name: "a", plan: "free" }),
+          admin.update("key_a", { name: "b" }),
+          admin.session(),
+          Stream.runDrain(admin.all()),
+          Stream.runDrain(admin.auditAll()),
+          ...lists.map((name) => admin[name]()),
+          ...ofKey.map((name) => admin[name]("key_a"))
+        ]
+        return Effect.forEach(all, (call) => Effect.ignore(call))
+      })
+      yield* Effect.withTracer(calls, Tracer.make({ span }))
+      const named = spans.filter(({ name }) => /^\w+Client\./.test(name))
+      // The span of a stream has one span for each page.
+      const ofPetstore = ["list", "create", "get 7", "pages", "list"].map((name) => `PetstoreClient.${name}`)
+      const ofAdmin = ["issue", "update key_a", "session", "all", "list", "auditAll", "audit", ...lists]
+        .concat(ofKey.map((name) => `${name} key_a`)).map((name) => `AdminClient.${name}`)
+      const idOf = ({ attributes, name }: Tracer.NativeSpan) =>
+        [name, attributes.get("petstore.pet.id") ?? attributes.get("petstore.key.id") ?? ""].join(" ").trim()
+      assert.deepStrictEqual(named.map(idOf), [...ofPetstore, ...ofAdmin])
+    }))
+
+  it.effect("sends calls at once after a response without rate limits", () =>
+    Effect.gen(function*() {
+      const { requests } = yield* withReplies([pets, "never"], ({ list }) =>
+        Effect.andThen(
+          list(),
+          Effect.timeoutOption(Effect.replicateEffect(list(), 100, { concurrency: "unbounded" }), "500 millis")
+        ))
+      assert.lengthOf(requests, 101)
+    }))
+
   it.effect("sends one request, and one more for each second without a response", () =>
     Effect.gen(function*() {
       const { requests } = yield* withReplies(["never"], ({ list }) =>

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Duration, Effect, Fiber, Layer, Option, Redacted } from "effect"
+import { Clock, DateTime, Duration, Effect, Fiber, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
@@ -163,6 +163,21 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     const actions = entries.flatMap(({ action, operator }) => [action, operator])
     assert.deepStrictEqual(actions, ["update", "test", "unban", "test", "issue", null])
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("rotate keeps the former secret for the grace period, and by default ends it", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const { id } = yield* admin.issue({ name: "shop", plan: "free" })
+    const ends = Effect.map(admin.get(id), ({ formerSecrets }) => formerSecrets.map(({ endsAt }) => endsAt))
+    const endsAt = DateTime.add(yield* DateTime.now, { hours: 1 })
+    yield* admin.rotate(id, { gracePeriod: "1 hour" })
+    assert.deepStrictEqual(yield* ends, [endsAt])
+    yield* admin.endFormerSecrets(id)
+    assert.isEmpty(yield* ends)
+    yield* admin.rotate(id, { gracePeriod: "1 hour" })
+    yield* admin.rotate(id)
+    assert.isEmpty(yield* ends)
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("whose finds the key of a secret that works, and none for an unknown secret", () =>
