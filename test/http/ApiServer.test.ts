@@ -4,6 +4,7 @@ import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import { setImmediate } from "node:timers/promises"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
+import { exampleUrl } from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
@@ -72,6 +73,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a page of another origin", listFrom("https://a.example"), allowed(null)]
   ],
   "201": [
+    ["a create of an allowed origin", post([json, fromShop], pet), { "access-control-expose-headers": exposed }],
     ["an upgrade with a body", post([json, "Connection: Upgrade", "Upgrade: x"], pet)],
     ["a body of 16 KiB", post([json], pet.padEnd(16_384))],
     ["100 fields", post([json, ...Array.from({ length: 95 }, () => "X: 1")], pet)],
@@ -118,6 +120,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["chunks with Content-Length", request("POST /", [chunked, "Content-Length: 2"], "0\r\n\r\n"), {}, bothLengths]
   ],
   "401 missing_api_key": [
+    ["no key of an allowed origin", request("GET /v1/pets", [fromShop]), { "access-control-expose-headers": exposed }],
     ["no key to getPet", request("GET /v1/pets/1", []), noCredential, "Send an API key as a bearer token: "],
     ["a key alone", listAs("psk_x"), {}, "Found Authorization without Bearer. Send"],
     ["an empty variable", listAs("Bearer "), {}, "Found Authorization: Bearer without"],
@@ -358,6 +361,14 @@ it.effect("getPet announces its deprecation in a 429 too", () =>
     assertError(rejected, 429, "rate_limit_exceeded")
     assert.include(Object.fromEntries(rejected.headers), deprecated)
   }).pipe(Effect.provide(service(memory))))
+
+it.effect("The URL in the command of the first API key is the list of pets, on localhost if the port listens on 0.0.0.0", () =>
+  Effect.gen(function*() {
+    const { call, newKey, port } = yield* Service
+    const url = yield* exampleUrl
+    assert.strictEqual(url, `http://localhost:${port}/v1/pets`)
+    assert.strictEqual((yield* call(new URL(url).pathname, { key: yield* newKey })).text, "[]")
+  }).pipe(Effect.provide(service(memory, { HOST: "0.0.0.0" }))))
 
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 

@@ -185,6 +185,21 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       }
     }))
 
+  it.effect("serves the console without a token, which runs only its own scripts, and which no page may embed", () =>
+    Effect.gen(function*() {
+      for (const [path, type] of [["/", "html"], ["/console.js", "javascript"], ["/console.css", "css"]]) {
+        const { headers, status } = yield* get(path ?? "")
+        assert.deepStrictEqual([status, headers.get("content-type")], [200, `text/${type}; charset=utf-8`])
+        const directives = headers.get("content-security-policy")?.split("; ")
+        assert.includeMembers([...directives ?? []], [
+          "default-src 'none'",
+          "script-src 'self'",
+          "frame-ancestors 'none'"
+        ])
+        assert.strictEqual(headers.get("x-frame-options"), "DENY")
+      }
+    }))
+
   it.effect("allows HEAD and OPTIONS of its paths, without a token, and returns 405 for other methods", () =>
     Effect.gen(function*() {
       const call = (line: string) =>

@@ -9,7 +9,7 @@ import { withMetadata } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { ApiKeys, KeyUsage, KeyVerifier, PetRepository } from "../../src/testing.ts"
+import { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository } from "../../src/testing.ts"
 import { layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
@@ -163,6 +163,18 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     const actions = entries.flatMap(({ action, operator }) => [action, operator])
     assert.deepStrictEqual(actions, ["update", "test", "unban", "test", "issue", null])
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("A deleted key has no name and no plan in the audit log and among the keys with the most requests", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const [keyId, counts] = ["key_gone", { allowed: 1, rejected: 0, banned: 0 }]
+    yield* (yield* AuditLog).recordBan({ keyId, address: "::1", at: 0, until: 60_000 })
+    const usage = yield* KeyUsage
+    usage.count(keyId, "allowed", 0)
+    yield* TestClock.adjust("1 second")
+    assert.containsSubset((yield* admin.audit()).entries[0], { action: "ban", keyId, keyName: null, operator: null })
+    assert.deepStrictEqual(yield* admin.topUsage(), [{ keyId, name: null, plan: null, ...counts }])
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("rotate keeps the former secret for the grace period, and by default ends it", () =>
