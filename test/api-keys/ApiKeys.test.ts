@@ -2,7 +2,6 @@ import { assert } from "@effect/vitest"
 import { Context, DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { hash } from "node:crypto"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { KeySelection } from "../../src/api-keys/ApiKeyStore.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
@@ -183,27 +182,6 @@ describeOnEach(stores, "ApiKeys", (it, store) => {
           assert.deepStrictEqual(found, names.map(lower).toSorted(), order)
         }
       }
-    }))
-
-  it.effect("finds a key by the SHA-256 of a current or former secret, and says whether that works, and until when", () =>
-    Effect.gen(function*() {
-      const { list, rotate, update } = yield* ApiKeys
-      const find = (key: Redacted.Redacted) =>
-        Effect.map(
-          list({ limit: 1, secretHash: hash("sha256", Redacted.value(key)) }),
-          ({ keys }) => keys.map(({ id, secret }) => ({ id, works: secret?.works, endsAt: secret?.endsAt }))
-        )
-      yield* issue()
-      const { id, key: former } = yield* issue()
-      const endsAt = DateTime.add(yield* DateTime.now, { minutes: 1 })
-      const { key: current } = yield* rotate(id, Duration.minutes(1))
-      assert.deepStrictEqual(yield* find(former), [{ id, works: true, endsAt }])
-      assert.deepStrictEqual(yield* find(current), [{ id, works: true, endsAt: null }])
-      yield* TestClock.adjust("1 minute")
-      assert.deepStrictEqual(yield* find(former), [{ id, works: false, endsAt }])
-      yield* update(id, { enabled: false })
-      assert.deepStrictEqual(yield* find(current), [{ id, works: false, endsAt: null }])
-      assert.deepStrictEqual(yield* find(Redacted.make("psk_none")), [])
     }))
 
   it.effect("limits a key to five working secrets, and always allows a rotation without a grace period", () =>

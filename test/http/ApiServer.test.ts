@@ -4,7 +4,6 @@ import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import { setImmediate } from "node:timers/promises"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
-import { exampleUrl } from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
@@ -361,14 +360,6 @@ it.effect("getPet announces its deprecation in a 429 too", () =>
     assertError(rejected, 429, "rate_limit_exceeded")
     assert.include(Object.fromEntries(rejected.headers), deprecated)
   }).pipe(Effect.provide(service(memory))))
-
-it.effect("The URL in the command of the first API key is the list of pets, on localhost if the port listens on 0.0.0.0", () =>
-  Effect.gen(function*() {
-    const { call, newKey, port } = yield* Service
-    const url = yield* exampleUrl
-    assert.strictEqual(url, `http://localhost:${port}/v1/pets`)
-    assert.strictEqual((yield* call(new URL(url).pathname, { key: yield* newKey })).text, "[]")
-  }).pipe(Effect.provide(service(memory, { HOST: "0.0.0.0" }))))
 
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 

@@ -1,13 +1,11 @@
-import { assert, it, vi } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer } from "effect"
 import { HttpServer, HttpServerResponse } from "effect/http"
-import { Server } from "node:http"
 import { CurrentKey } from "../../src/api/OperationMiddleware.ts"
 import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
 import * as PageTurns from "../../src/http/PageTurns.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
-import { OrderedServer } from "../../src/node-server/OrderedServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api } from "../../src/resources.ts"
 import { memory } from "../support/Databases.ts"
@@ -75,27 +73,6 @@ it.live("A page waits for a later turn of the event loop once the pages of its t
     const response = yield* Effect.promise(() => fetch(`http://127.0.0.1:${ports[0]}`))
     assert.strictEqual(yield* Effect.promise(() => response.text()), "false, true")
   }).pipe(Effect.provide(Layer.fresh(Layer.provide(port(ports, handler), [RateLimiter.layerMemory, config]))))
-})
-
-it.effect("A port has the limits of docs/reference.md: 16 KiB, 100 fields, 4,096 chunks, 10, 30 and 60 seconds", () => {
-  const listen = vi.spyOn(Server.prototype, "listen")
-  return Effect.gen(function*() {
-    yield* Service
-    const [server] = listen.mock.contexts
-    if (!(server instanceof OrderedServer)) return assert.fail("no server listens")
-    const { headersTimeout, keepAliveTimeout, limits, maxHeadersCount, requestTimeout } = server
-    const times = { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 7_000 }
-    // One field more than it accepts, so that the service sees the excess.
-    assert.deepStrictEqual(
-      { headersTimeout, requestTimeout, keepAliveTimeout, maxHeadersCount },
-      { ...times, maxHeadersCount: 101 }
-    )
-    const expected = { bodyBytes: 16_384, bodyChunks: 4_096, requestMs: 60_000, readMs: 60_000, idleMs: 20_000 }
-    assert.include(limits, expected)
-  }).pipe(
-    Effect.provide(service(memory, { KEEP_ALIVE_SECONDS: "7" })),
-    Effect.ensuring(Effect.sync(() => listen.mockRestore()))
-  )
 })
 
 const perAddress = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }
