@@ -55,6 +55,17 @@ describe("TestService", () => {
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
 
+  it.effect("becomeUnavailable makes every call of the client fail with 503 and its wait", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.becomeUnavailable
+      const calls = [client.list(), client.create(rex), client.get(1n)]
+      for (const call of calls) {
+        const error = yield* Effect.flip<unknown, unknown, never>(call)
+        assert.deepInclude(error, { _tag: "ServiceUnavailable", status: 503, retryAfter: Duration.seconds(1) })
+      }
+    }).pipe(Effect.provide(layerTest(never))))
+
   it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
     let current = Redacted.make("psk_none")
     return Effect.gen(function*() {
@@ -165,6 +176,22 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
+it.effect("A key is listed as banned until its ban ends, also if that takes longer than a minute", () =>
+  Effect.gen(function*() {
+    const [admin, service, audit] = [yield* AdminClient, yield* TestService, yield* AuditLog]
+    const banned = Effect.map(admin.list({ state: "banned" }), ({ keys }) => keys.map(({ id }) => id))
+    const keyId = (yield* admin.list()).keys[0]?.id ?? ""
+    yield* service.banKey
+    yield* TestClock.adjust("1 minute")
+    // The second ban takes two minutes.
+    yield* service.banKey
+    yield* audit.recordBan({ keyId, address: "::1", at: 60_000, until: 180_000 })
+    yield* TestClock.adjust("119 seconds")
+    assert.deepStrictEqual(yield* banned, [keyId])
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(yield* banned, [])
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
 it.effect("A deleted key has no name and no plan in the audit log and among the keys with the most requests", () =>
   Effect.gen(function*() {
     const admin = yield* AdminClient
@@ -211,6 +238,7 @@ it.effect("Lists have 20 items by default, and the list of the keys with the mos
     const [{ pets }, { keys }, { entries }] = [yield* client.list(), yield* admin.list(), yield* admin.audit()]
     const top = yield* admin.topUsage()
     assert.deepStrictEqual([pets, keys, entries, top].map(({ length }) => length), [20, 20, 20, 10])
+    assert.lengthOf(yield* admin.topUsage({ limit: 3 }), 3)
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("layerTest issues a key of the plan Enterprise with the given limits", () =>
