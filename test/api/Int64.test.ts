@@ -1,8 +1,21 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Effect, Schema } from "effect"
 import * as fc from "fast-check"
-import { exactJson, Int64 } from "../../src/api/Int64.ts"
+import { exactJson, Int64, Int64FromString } from "../../src/api/Int64.ts"
 import { Pet, Pets, PetsJson } from "../../src/api/Pets.ts"
+
+const range = "a whole number from -9223372036854775808 to 9223372036854775807"
+
+it("Int64FromString reads a 64-bit integer from digits, as in a parameter or a column, and writes the same digits", () => {
+  for (const text of ["9223372036854775807", "-9223372036854775808", "0"]) {
+    const integer = Schema.decodeSync(Int64FromString)(text)
+    assert.strictEqual(integer, BigInt(text))
+    assert.strictEqual(Schema.encodeSync(Int64FromString)(integer), text)
+  }
+  for (const text of ["9223372036854775808", "1.0", "1e3", "+1", " 1", ""]) {
+    assert.throws(() => Schema.decodeSync(Int64FromString)(text), range, text)
+  }
+})
 
 describe("exactJson", () => {
   const character = fc.oneof(
@@ -25,7 +38,6 @@ describe("exactJson", () => {
   })
 
   const idOf = (text: string) => Schema.decodeSync(exactJson(Schema.Struct({ id: Int64 })))(`{"id":${text}}`).id
-  const range = "a whole number from -9223372036854775808 to 9223372036854775807"
 
   it("decodes a number in any notation exactly if it is a 64-bit integer, and fails otherwise", () => {
     const text = fc.stringMatching(/^-?(0|[1-9]\d{0,20})(\.\d{1,6})?(e[-+]?[12]?\d)?$/)

@@ -87,6 +87,35 @@ describe("Calls that wait for a limit", () => {
     }).pipe(Effect.provide(layerTest())))
 })
 
+/** Returns the state of the only series of the metric `id` that has `attributes`. */
+const stateOf = (id: string, attributes: object) =>
+  Effect.map(Metric.snapshot, (snapshots) => {
+    const found = snapshots.filter((each) =>
+      each.id === id &&
+      Object.entries(attributes).every(([name, value]) =>
+        Object.entries(each.attributes ?? {}).some(([key, of]) => key === name && of === value)
+      )
+    )
+    return found.length === 1 ? found[0]?.state : assert.fail(`${found.length} of ${id}`)
+  })
+
+it.effect("records an attempt without a response with the status none, and a wait for a limit as such", () =>
+  Effect.gen(function*() {
+    const [client, service] = [yield* PetstoreClient, yield* TestService]
+    yield* service.loseResponses(1)
+    const listing = yield* Effect.forkChild(Effect.all([client.list(), client.list()]))
+    yield* TestClock.adjust("2 minutes")
+    yield* Fiber.join(listing)
+    const own = { client: "PetstoreClient" }
+    const attempts = yield* stateOf("petstore_client_attempts_total", { ...own, status: "none" })
+    assert.containsSubset(attempts, { count: 1 })
+    const waits = yield* stateOf("petstore_client_wait_duration_seconds", { ...own, cause: "limit" })
+    assert.containsSubset(waits, { count: 1 })
+  }).pipe(
+    Effect.provide(layerTest({ limits: { perMinute: 2, perDay: 9 } })),
+    Effect.provideService(Metric.MetricRegistry, new Map())
+  ))
+
 it.effect("records attempts, waits and what is left of the limits as metrics of each client", () =>
   Effect.gen(function*() {
     const [client, service, admin] = [yield* PetstoreClient, yield* TestService, yield* AdminClient]
@@ -95,28 +124,18 @@ it.effect("records attempts, waits and what is left of the limits as metrics of 
     const listing = yield* Effect.forkChild(client.list())
     yield* TestClock.adjust("1 minute")
     yield* Fiber.join(listing)
-    const snapshots = yield* Metric.snapshot
-    const stateOf = (id: string, attributes: object) => {
-      const found = snapshots.filter((each) =>
-        each.id === id &&
-        Object.entries(attributes).every(([name, value]) =>
-          Object.entries(each.attributes ?? {}).some(([key, of]) => key === name && of === value)
-        )
-      )
-      return found.length === 1 ? found[0]?.state : assert.fail(`${found.length} of ${id}`)
-    }
     const own = { client: "PetstoreClient" }
-    assert.containsSubset(stateOf("petstore_client_attempts_total", { ...own, status: "503" }), { count: 1 })
-    assert.containsSubset(stateOf("petstore_client_attempts_total", { ...own, status: "200" }), { count: 1 })
-    assert.containsSubset(stateOf("petstore_client_attempts_total", { client: "AdminClient", status: "200" }), {
-      count: 1
-    })
-    assert.containsSubset(stateOf("petstore_client_wait_duration_seconds", { ...own, cause: "retry" }), {
-      count: 1,
-      sum: 3
-    })
-    assert.containsSubset(stateOf("petstore_client_limit_requests", own), { value: 60 })
-    assert.containsSubset(stateOf("petstore_client_remaining_requests", own), { value: 59 })
+    const expected = [
+      ["attempts_total", { ...own, status: "503" }, { count: 1 }],
+      ["attempts_total", { ...own, status: "200" }, { count: 1 }],
+      ["attempts_total", { client: "AdminClient", status: "200" }, { count: 1 }],
+      ["wait_duration_seconds", { ...own, cause: "retry" }, { count: 1, sum: 3 }],
+      ["limit_requests", own, { value: 60 }],
+      ["remaining_requests", own, { value: 59 }]
+    ] as const
+    for (const [name, attributes, state] of expected) {
+      assert.containsSubset(yield* stateOf(`petstore_client_${name}`, attributes), state)
+    }
   }).pipe(
     Effect.provide(Layer.provideMerge(layerAdmin, layerTest())),
     Effect.provideService(Metric.MetricRegistry, new Map())

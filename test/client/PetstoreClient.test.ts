@@ -205,7 +205,10 @@ describe("PetstoreClient with the service in memory", () => {
     for (const error of errors) assert.deepInclude(error, { _tag: "RateLimitExceeded", status: 429 })
     assert.lengthOf(yield* service.sentRequests, 2)
     // Once a minute, one call sends its request.
-    yield* TestClock.adjust("61 seconds")
+    yield* TestClock.adjust("59 seconds")
+    yield* Effect.flip(client.list())
+    assert.lengthOf(yield* service.sentRequests, 2)
+    yield* TestClock.adjust("2 seconds")
     yield* Effect.replicateEffect(Effect.flip(client.list()), 9)
     assert.lengthOf(yield* service.sentRequests, 3)
   }, { limits: { perMinute: 1, perDay: 1 }, retry: { maxWait: "30 seconds" } })
@@ -408,6 +411,37 @@ describe("PetstoreClient with a failing service", () => {
       assert.deepStrictEqual(urls.map((url) => new URL(url).host), ["a.test", "a.test", "b.test"])
     }))
 
+  it.effect("AdminClient.layerConfig reads PETSTORE_ADMIN_URL and ADMIN_TOKEN", () =>
+    Effect.gen(function*() {
+      const sent: Array<unknown> = []
+      const fetch: typeof globalThis.fetch = (input, init) => {
+        sent.push(
+          String(input instanceof Request ? input.url : input),
+          new globalThis.Headers(init?.headers).get("authorization")
+        )
+        return Promise.resolve(new Response("[]", { headers: { "content-type": "application/json" } }))
+      }
+      const variables = { PETSTORE_ADMIN_URL: "http://a.test", ADMIN_TOKEN: "adm_1" }
+      yield* Effect.flatMap(AdminClient, ({ list }) => list()).pipe(
+        Effect.provide(AdminClient.layerConfig()),
+        Effect.provideService(FetchHttpClient.Fetch, fetch),
+        Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(variables)))
+      )
+      assert.deepStrictEqual(sent, ["http://a.test/admin/keys", "Bearer adm_1"])
+    }))
+
+  it.effect("AdminClient retries a call that writes while its token is unavailable, because it has sent nothing", () =>
+    Effect.gen(function*() {
+      let attempts = 0
+      const token = Effect.suspend(() => ++attempts < 3 ? Effect.fail("down") : Effect.succeed(Redacted.make("adm")))
+      const http = HttpClient.make((request) =>
+        Effect.succeed(HttpClientResponse.fromWeb(request, new Response(null, { status: 204 })))
+      )
+      const revoke = Effect.flatMap(AdminClient.make({ baseUrl, token }), (admin) => admin.revoke("key_a"))
+      yield* runWithTestClock(Effect.provideService(revoke, HttpClient.HttpClient, http))
+      assert.strictEqual(attempts, 3)
+    }))
+
   it.effect("accepts a base URL with or without /v1, and dies if it is not an http or https URL", () =>
     Effect.gen(function*() {
       for (const path of ["", "/", "/v1", "/v1/"]) {
@@ -460,6 +494,59 @@ describe("PetstoreClient with a failing service", () => {
         return Effect.forEach(calls, (call) => Effect.ignore(call))
       })
       assert.deepStrictEqual(requests.map((headers) => headers["x-a"]), Array(16).fill("1"))
+    }))
+
+  it.effect("has a span for each call of both clients, with the id of the pet or the key", () =>
+    Effect.gen(function*() {
+      const spans: Array<Tracer.NativeSpan> = []
+      const span: Tracer.Tracer["span"] = (options) =>
+        spans[spans.push(new Tracer.NativeSpan(options)) - 1] ?? assert.fail()
+      const lists = ["list", "topUsage", "audit"] as const
+      const ofKey = ["get", "usage", "rotate", "endFormerSecrets", "revoke", "unban"] as const
+      const calls = withReplies([html(200)], (client, admin) => {
+        const all: ReadonlyArray<Step> = [
+          client.list(),
+          client.create(rex),
+          client.get(7n),
+          Stream.runDrain(client.all()),
+          admin.issue({ name: "a", plan: "free" }),
+          admin.update("key_a", { name: "b" }),
+          admin.session(),
+          Stream.runDrain(admin.all()),
+          Stream.runDrain(admin.auditAll()),
+          ...lists.map((name) => admin[name]()),
+          ...ofKey.map((name) => admin[name]("key_a"))
+        ]
+        return Effect.forEach(all, (call) => Effect.ignore(call))
+      })
+      yield* Effect.withTracer(calls, Tracer.make({ span }))
+      const named = spans.filter(({ name }) => /^\w+Client\./.test(name))
+      const shown = named.map(({ attributes, name }) => [
+        name,
+        attributes.get("petstore.pet.id") ?? attributes.get("petstore.key.id")
+      ])
+      const expected = (client: string, id: unknown, ...names: ReadonlyArray<string>) =>
+        names.map((name) => [`${client}.${name}`, id])
+      assert.deepStrictEqual(shown, [
+        ...expected("PetstoreClient", undefined, "list", "create"),
+        ...expected("PetstoreClient", 7n, "get"),
+        // A stream has a span of its own, and one for each page.
+        ...expected("PetstoreClient", undefined, "pages", "list"),
+        ...expected("AdminClient", undefined, "issue"),
+        ...expected("AdminClient", "key_a", "update"),
+        ...expected("AdminClient", undefined, "session", "all", "list", "auditAll", "audit", ...lists),
+        ...expected("AdminClient", "key_a", ...ofKey)
+      ])
+    }))
+
+  it.effect("sends calls at once after a response without rate limits", () =>
+    Effect.gen(function*() {
+      const { requests } = yield* withReplies([pets, "never"], ({ list }) =>
+        Effect.andThen(
+          list(),
+          Effect.timeoutOption(Effect.replicateEffect(list(), 100, { concurrency: "unbounded" }), "500 millis")
+        ))
+      assert.lengthOf(requests, 101)
     }))
 
   it.effect("sends one request, and one more for each second without a response", () =>

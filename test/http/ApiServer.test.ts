@@ -71,12 +71,14 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a target in absolute form", request("GET http://localhost/v1/pets")],
     ["HEAD", request("HEAD /v1/pets"), { "content-length": "2", ...chargedToKey }],
     ["parameters that the service does not know", request("GET /v1/pets?page=2&status[]=none&limits=0")],
+    ["a semicolon in a query", request("GET /v1/pets?page=2;3")],
     ["an ignored upgrade", request("GET /v1/pets", ["Connection: Upgrade", "Upgrade: websocket", "KEY"])],
     ["the OpenAPI document", request("GET /openapi.json", [])],
     ["a page of an allowed origin", listFrom(other), { ...allowed(other), "access-control-expose-headers": exposed }],
     ["a page of another origin", listFrom("https://a.example"), allowed(null)]
   ],
   "201": [
+    ["a create of an allowed origin", post([json, fromShop], pet), { "access-control-expose-headers": exposed }],
     ["an upgrade with a body", post([json, "Connection: Upgrade", "Upgrade: x"], pet)],
     ["a body of 16 KiB", post([json], pet.padEnd(16_384))],
     ["100 fields", post([json, ...Array.from({ length: 95 }, () => "X: 1")], pet)],
@@ -123,6 +125,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["chunks with Content-Length", request("POST /", [chunked, "Content-Length: 2"], "0\r\n\r\n"), {}, bothLengths]
   ],
   "401 missing_api_key": [
+    ["no key of an allowed origin", request("GET /v1/pets", [fromShop]), { "access-control-expose-headers": exposed }],
     ["no key to getPet", request("GET /v1/pets/1", []), noCredential, "Send an API key as a bearer token: "],
     ["a key alone", listAs("psk_x"), {}, "Found Authorization without Bearer. Send"],
     ["an empty variable", listAs("Bearer "), {}, "Found Authorization: Bearer without"],
@@ -160,6 +163,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ],
   "404 not_found": [
     ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
+    ["a slash at the end of the list", request("GET /v1/pets/"), {}, "No such path. Use /v1/pets."],
+    ["a slash at the end before a query", request("GET /v1/pets/?limit=1"), {}, "No such path. Use /v1/pets."],
     ...["/V1/Pets", "/pets", "/v1", "/v1/", "/v1/pet", "/v2/pets"].map((
       path
     ): Row => [
@@ -390,6 +395,15 @@ it.effect("A draining service closes each connection after its response", () =>
     }
   }).pipe(Effect.provide(service(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
 
+it.effect("getPet announces its deprecation in a 429 too", () =>
+  Effect.gen(function*() {
+    const { call } = yield* Service
+    yield* Effect.replicateEffect(call("/v1/pets"), 60)
+    const rejected = yield* call("/v1/pets/1")
+    assertError(rejected, 429, "rate_limit_exceeded")
+    assert.include(Object.fromEntries(rejected.headers), deprecated)
+  }).pipe(Effect.provide(service(memory))))
+
 const lastMoment = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
 
 it.effect("getPet announces its deprecation, and returns 410 to authenticated requests from 5 December 2030 on", () =>
@@ -407,6 +421,7 @@ it.effect("getPet announces its deprecation, and returns 410 to authenticated re
       const gone = yield* get(path)
       assertError(gone, 410, "gone")
       assert.include(gone.text, "Use GET /v1/pets.")
+      assert.include(Object.fromEntries(gone.headers), deprecated)
     }
     assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
     const unexpected = yield* send(request("GET /v1/pets/1", ["KEY", "Expect: tea"]), { key: Effect.succeed(key) })

@@ -42,6 +42,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"a","categoryId":1,"Status":"sold"}`, `body.Status: unknown field; did you mean "status"?`],
   [`{"name":"a","categoryId":1,"status":"sold","STATUS":1}`, `body.STATUS: unknown field; did you mean "status"?`],
   [`{"name":"a","category_id":1}`, `body.category_id: unknown field; did you mean "categoryId"?`],
+  [`{"name":"a","category-id":1}`, `body.category-id: unknown field; did you mean "categoryId"?`],
   [`{"Name":"a","x":1,"categoryId":1}`, `body.name: required, but there is "Name".`],
   [`{"nmae":"a","x":1,"categoryId":1}`, `request: body.name: required, but there is "nmae".`],
   ...["null", "1"].map((name) => [`{"name":${name},"categoryId":1}`, "body.name: expected string"] as const),
@@ -259,7 +260,8 @@ layer(service(memory))("The contract, before a request reaches the store", (it) 
         }
         const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
         for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
-          assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
+          const message = "The API key is incomplete or mistyped."
+          assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key", message)
         }
       }
       assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)

@@ -27,9 +27,12 @@ layer(pages, { excludeTestServices: true })("The documents", (it) => {
         // A cache must not mix the two representations, nor responses to different origins.
         for (const { headers } of all) assert.strictEqual(headers.get("vary"), "Accept-Encoding, Origin")
         // No page may embed a document, and /docs may connect only to the service.
-        const own = path === "/docs" ? ["connect-src 'self'", "form-action 'none'"] : []
+        const own = ["connect-src 'self'", "form-action 'none'", "script-src 'unsafe-inline'"]
         const directives = compressed.headers.get("content-security-policy")?.split("; ") ?? []
-        assert.includeMembers(directives, ["default-src 'none'", "frame-ancestors 'none'", ...own])
+        const common = ["default-src 'none'", "frame-ancestors 'none'"]
+        if (path === "/docs") assert.includeMembers(directives, [...common, ...own])
+        // Only /docs may run scripts.
+        else assert.deepStrictEqual(directives, common)
         const head = yield* get("gzip", {}, "HEAD")
         assert.deepStrictEqual([head.status, head.text], [200, ""])
 

@@ -108,7 +108,9 @@ describeOnEach(servers, "Key operations", (it) => {
       assert.deepStrictEqual(yield* limits, [200, "59", policy(60, 1000)])
       yield* client.update(id, { plan: "pro" })
       assert.deepStrictEqual(yield* limits, [200, "298", policy(300, 10_000)])
-      assert.deepInclude((yield* client.get(id)).usage.minute, { limit: 300, remaining: 298 })
+      const { day, minute } = (yield* client.get(id)).usage
+      assert.deepInclude(minute, { limit: 300, remaining: 298 })
+      assert.deepInclude(day, { limit: 10_000, remaining: 9_998 })
       yield* client.update(id, { plan: "enterprise", limits: { perMinute: 2, perDay: 9 } })
       assert.deepStrictEqual(yield* limits, [429, "0", policy(2, 9)])
       yield* client.update(id, { limits: { perMinute: 3, perDay: 9 } })

@@ -92,6 +92,17 @@ it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from whi
     assert.strictEqual(lines.at(-1)?.message, `Issue API keys with the same ADMIN_TOKEN and: ${command}`)
   }).pipe(fresh({ DATA_DIR: "/srv/petstore/data" })))
 
+const countings = [["single", {}], ["own", { DATABASE_URL: "postgres://localhost/a" }]] as const
+it.effect.each(countings)(
+  "A key shows that its requests are counted as %s",
+  ([counting, config]) =>
+    Effect.gen(function*() {
+      const client = yield* AdminClient
+      const { id } = yield* client.issue({ name: "a", plan: "free" })
+      assert.strictEqual((yield* client.get(id)).counting, counting)
+    }).pipe(fresh(config))
+)
+
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
     Effect.gen(function*() {
@@ -229,6 +240,19 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
         assert.include(text, name)
         const file = yield* get(`/${name}`)
         assert.deepStrictEqual([file.status, file.headers.get("content-type")], [200, `${type}; charset=utf-8`])
+      }
+    }))
+
+  it.effect("allows HEAD and OPTIONS of its paths, without a token", () =>
+    Effect.gen(function*() {
+      const { send } = yield* Management
+      const call = (line: string) => send(`${line} HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n`)
+      const head = yield* call("HEAD /healthz")
+      assert.deepStrictEqual([head.status, head.text], [200, ""])
+      const paths = [["/", "GET"], ["/healthz", "GET"], ["/admin/openapi.json", "GET"], ["/admin/keys", "POST, GET"]]
+      for (const [path, methods] of paths) {
+        const { headers, status } = yield* call(`OPTIONS ${path}`)
+        assert.deepStrictEqual([status, headers.get("allow")], [204, `${methods}, HEAD, OPTIONS`], path)
       }
     }))
 

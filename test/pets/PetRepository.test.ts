@@ -28,7 +28,7 @@ const stores = [
 
 describeCollection(stores, PetRepository, petsTable, (name) => ({ ...pet, name }))
 
-describeOnEach(stores, "PetRepository", (it) => {
+describeOnEach(stores, "PetRepository", (it, store) => {
   it.effect("keeps every field of the schema: in create, replay, find, list and the idempotency key", () =>
     Effect.gen(function*() {
       const pets = yield* PetRepository
@@ -52,6 +52,22 @@ describeOnEach(stores, "PetRepository", (it) => {
       for (const _ of ["read", "cached"]) {
         assert.deepStrictEqual((yield* pets.list({ after, limit: 100 })).items, expected)
       }
+    }))
+
+  if (store === "memory") return
+
+  it.effect("has a table that rejects an operator's long name, unknown status and own id", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const insert = (fields: string, values: string) =>
+        Effect.exit(sql.unsafe(`INSERT INTO pets (name, category_id, ${fields}) VALUES (${values})`))
+      const exits = yield* Effect.all([
+        insert("status", "repeat('\u{1f415}', 1000), 1, 'sold'"),
+        insert("status", "repeat('x', 1001), 1, 'sold'"),
+        insert("status", "'Rex', 1, 'lost'"),
+        insert("id", "'Rex', 1, 1000000")
+      ])
+      assert.deepStrictEqual(exits.map(({ _tag }) => _tag), ["Success", "Failure", "Failure", "Failure"])
     }))
 })
 

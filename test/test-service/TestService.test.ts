@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Duration, Effect, Fiber, Layer, Redacted } from "effect"
+import { Clock, DateTime, Duration, Effect, Fiber, Layer, Option, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
@@ -9,7 +9,7 @@ import { withMetadata } from "../../src/client/ClientCalls.ts"
 import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { ApiKeys, KeyUsage, KeyVerifier } from "../../src/testing.ts"
+import { ApiKeys, AuditLog, KeyUsage, KeyVerifier, PetRepository } from "../../src/testing.ts"
 import { layerAdmin, layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
@@ -54,6 +54,17 @@ describe("TestService", () => {
       assert.strictEqual(error._tag === "PetstoreClientError" ? error.reason._tag : error._tag, tag)
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
+
+  it.effect("becomeUnavailable makes every call of the client fail with 503 and its wait", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.becomeUnavailable
+      const calls = [client.list(), client.create(rex), client.get(1n)]
+      for (const call of calls) {
+        const error = yield* Effect.flip<unknown, unknown, never>(call)
+        assert.deepInclude(error, { _tag: "ServiceUnavailable", status: 503, retryAfter: Duration.seconds(1) })
+      }
+    }).pipe(Effect.provide(layerTest(never))))
 
   it.effect("runs the effect of the API key before each attempt, and controls the key that it returns", () => {
     let current = Redacted.make("psk_none")
@@ -140,6 +151,11 @@ it.effect("layerTest uses the layers that replace its own", () => {
     assert.strictEqual(yield* Effect.provide(tag, layerTest({ ...never, apiKeys })), "ServiceUnavailable")
     const client = Effect.flatMap(PetstoreClient, ({ list }) => list())
     yield* Effect.provide(client, layerTest({ ...never, apiKeys: ApiKeys.layerMemory }))
+    const own = { ...rex, id: 7n }
+    const list = () => Effect.succeed({ items: [own] })
+    const pets = Layer.effect(PetRepository, Effect.map(PetRepository, (others) => ({ ...others, list })))
+    const withPets = layerTest({ ...never, pets: Layer.provide(pets, PetRepository.layerMemory) })
+    assert.deepStrictEqual((yield* Effect.provide(client, withPets)).pets, [own])
   })
 })
 
@@ -160,6 +176,58 @@ it.effect("layerAdmin manages the keys of layerTest, and reads their usage, bans
     assert.containsSubset(yield* Effect.flip(admin.get("key_none")), { _tag: "NotFound", status: 404 })
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
+it.effect("A key is listed as banned until its ban ends, also if that takes longer than a minute", () =>
+  Effect.gen(function*() {
+    const [admin, service, audit] = [yield* AdminClient, yield* TestService, yield* AuditLog]
+    const banned = Effect.map(admin.list({ state: "banned" }), ({ keys }) => keys.map(({ id }) => id))
+    const keyId = (yield* admin.list()).keys[0]?.id ?? ""
+    yield* service.banKey
+    yield* TestClock.adjust("1 minute")
+    // The second ban takes two minutes.
+    yield* service.banKey
+    yield* audit.recordBan({ keyId, address: "::1", at: 60_000, until: 180_000 })
+    yield* TestClock.adjust("119 seconds")
+    assert.deepStrictEqual(yield* banned, [keyId])
+    yield* TestClock.adjust("1 second")
+    assert.deepStrictEqual(yield* banned, [])
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("A deleted key has no name and no plan in the audit log and among the keys with the most requests", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const [keyId, counts] = ["key_gone", { allowed: 1, rejected: 0, banned: 0 }]
+    yield* (yield* AuditLog).recordBan({ keyId, address: "::1", at: 0, until: 60_000 })
+    const usage = yield* KeyUsage
+    usage.count(keyId, "allowed", 0)
+    yield* TestClock.adjust("1 second")
+    assert.containsSubset((yield* admin.audit()).entries[0], { action: "ban", keyId, keyName: null, operator: null })
+    assert.deepStrictEqual(yield* admin.topUsage(), [{ keyId, name: null, plan: null, ...counts }])
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("rotate keeps the former secret for the grace period, and by default ends it", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const { id } = yield* admin.issue({ name: "shop", plan: "free" })
+    const ends = Effect.map(admin.get(id), ({ formerSecrets }) => formerSecrets.map(({ endsAt }) => endsAt))
+    const endsAt = DateTime.add(yield* DateTime.now, { hours: 1 })
+    yield* admin.rotate(id, { gracePeriod: "1 hour" })
+    assert.deepStrictEqual(yield* ends, [endsAt])
+    yield* admin.endFormerSecrets(id)
+    assert.isEmpty(yield* ends)
+    yield* admin.rotate(id, { gracePeriod: "1 hour" })
+    yield* admin.rotate(id)
+    assert.isEmpty(yield* ends)
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
+it.effect("whose finds the key of a secret that works, and none for an unknown secret", () =>
+  Effect.gen(function*() {
+    const admin = yield* AdminClient
+    const issued = yield* admin.issue({ name: "shop", plan: "free" })
+    const found = Option.getOrThrow(yield* admin.whose(issued.key))
+    assert.containsSubset(found, { id: issued.id, name: "shop", secret: { works: true, endsAt: null } })
+    assert.deepStrictEqual(yield* admin.whose(Redacted.make("psk_none")), Option.none())
+  }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
+
 it.effect("Lists have 20 items by default, and the list of the keys with the most requests has 10", () =>
   Effect.gen(function*() {
     const [admin, client, service] = [yield* AdminClient, yield* PetstoreClient, yield* TestService]
@@ -170,6 +238,7 @@ it.effect("Lists have 20 items by default, and the list of the keys with the mos
     const [{ pets }, { keys }, { entries }] = [yield* client.list(), yield* admin.list(), yield* admin.audit()]
     const top = yield* admin.topUsage()
     assert.deepStrictEqual([pets, keys, entries, top].map(({ length }) => length), [20, 20, 20, 10])
+    assert.lengthOf(yield* admin.topUsage({ limit: 3 }), 3)
   }).pipe(Effect.provide(Layer.provideMerge(layerAdmin, layerTest(never)))))
 
 it.effect("layerTest issues a key of the plan Enterprise with the given limits", () =>
