@@ -74,6 +74,17 @@ it.effect("The log of the start has the lines in docs/install.md: both ports, th
     source: "/srv/petstore/data/admin-token"
   })))))
 
+const countings = [[{}, "single"], [{ DATABASE_URL: "postgres://database.internal" }, "own"]] as const
+it.effect.each(countings)(
+  "A key says that its limits are counted by the process alone, or by one of several: %j, %s",
+  (row) =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      const { body: { id } } = yield* admin("POST", "/keys", { name: "a", plan: "free" })
+      assert.strictEqual((yield* admin("GET", `/keys/${id}`)).body.counting, row[1])
+    }).pipe(fresh(row[0]))
+)
+
 it.effect("A process that shuts down is not ready, although it responds", () =>
   Effect.gen(function*() {
     assertError(yield* get("/readyz"), 503, "service_unavailable", "The service is shutting down.")

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
@@ -16,6 +16,15 @@ it.effect("nodejs_heap_size_used_bytes is the used part of V8's heap, not all of
     Object.assign(process, { memoryUsage: Object.assign(() => fixed, { rss: () => fixed.rss }) })
     yield* Layer.build(ProcessMetrics.layer(1))
     assert.strictEqual(yield* read("nodejs_heap_size_used_bytes"), fixed.heapUsed)
+  }))
+
+it.effect("petstore_build_info has BUILD_REVISION, and the versions of the service, its schema and Node", () =>
+  Effect.gen(function*() {
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ BUILD_REVISION: "79d1fb3" }))
+    yield* Layer.build(Layer.provide(ProcessMetrics.layer(6), config))
+    const [, labels] = /^petstore_build_info\{(.*)\} 1$/m.exec(yield* PrometheusMetrics.format()) ?? []
+    const expected = ["revision=\"79d1fb3\"", "version=\"1.0.0\"", "schema_version=\"6\"", `node="${process.version}"`]
+    assert.sameMembers(labels?.split(",") ?? [], expected)
   }))
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>
