@@ -112,9 +112,19 @@ const changes: ReadonlyArray<readonly [line: string, request: string]> = [
 
 /** A key as the management port shows it, with a name that would reorder a line. */
 const details = {
-  ...{ id: "key_a", version: 1, name: "a\u202eb", hint: "wxyz", plan: "free", enabled: true },
-  ...{ limits: { perMinute: 60, perDay: 1_000 }, createdAt: "2026-01-02T03:04:05.678Z", expiresAt: null },
-  ...{ revokedAt: null, lastUsedAt: "2026-01-02T03:05:00.000Z", ban: null, counting: "single" },
+  id: "key_a",
+  version: 1,
+  name: "a\u202eb",
+  hint: "wxyz",
+  plan: "free",
+  limits: { perMinute: 60, perDay: 1_000 },
+  enabled: true,
+  createdAt: "2026-01-02T03:04:05.678Z",
+  expiresAt: null,
+  revokedAt: null,
+  lastUsedAt: "2026-01-02T03:05:00.000Z",
+  ban: null,
+  counting: "single",
   usage: {
     minute: { limit: 60, remaining: 60, resetAt: "2026-01-02T03:06:00.000Z" },
     day: { limit: 1_000, remaining: 0, resetAt: "2026-01-03T03:04:05.678Z" }

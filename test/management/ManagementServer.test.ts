@@ -69,7 +69,7 @@ it.effect("The log of the start has the lines in docs/install.md: both ports, th
     const variables = `MANAGEMENT_PORT=${new URL(baseUrl).port} DATA_DIR='/srv/petstore/data' `
     const expected = shown?.replaceAll("8080", String(port)).replace("http://127.0.0.1:9090", baseUrl)
       .replace("npm run", `${variables}npm run`)
-    assert.strictEqual(lines.map(({ message }) => `${message}\n`).join(""), expected)
+    assert.strictEqual(lines.map(({ message }) => `${String(message)}\n`).join(""), expected)
   }).pipe(Effect.provide(Layer.fresh(serversOn(memory, { HOST: "0.0.0.0", DATA_DIR: "/srv/petstore/data" }, {
     source: "/srv/petstore/data/admin-token"
   })))))
