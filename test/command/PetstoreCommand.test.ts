@@ -3,7 +3,7 @@ import { Effect, Exit } from "effect"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
-import { readFileSync } from "node:fs"
+import { readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:https"
 import { text } from "node:stream/consumers"
 import { withChecksum } from "../../src/api/Secrets.ts"
@@ -12,6 +12,7 @@ import { printable } from "../../src/command/KeyOutput.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
 import { serve } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Row = readonly [line: string, stdout: RegExp, stderr: RegExp]
 
@@ -266,6 +267,40 @@ describe("The petstore command", () => {
       const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
       const { stdout } = yield* runCommand(env, ["keys", "log", "--limit", "101"])
       assert.deepStrictEqual([urls.length, stdout.trim().split("\n").length], [2, 1 + 101])
+    }))
+  it.effect("lists all keys without --limit", () =>
+    Effect.gen(function*() {
+      const address = yield* serve(({ url = "" }, response) => {
+        const link = `</admin/keys?cursor=MSBrZXlfYQ>; rel="next"`
+        const headers = { "content-type": "application/json", ...!url.includes("cursor") && { link } }
+        response.writeHead(200, headers).end(JSON.stringify(Array.from({ length: 100 }, () => details)))
+      })
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const { stdout } = yield* runCommand(env, ["keys", "list"])
+      assert.lengthOf(stdout.trim().split("\n"), 1 + 200)
+    }))
+  it.effect.each([["n", 0, 1], ["y", 2, 0]] as const)(
+    "asks on a terminal before it revokes the keys in a file: answered with %s, it sends %i requests",
+    ([answer, sent, exitCode]) =>
+      Effect.gen(function*() {
+        let requests = 0
+        const address = yield* serve((_request, response) => {
+          requests++
+          response.writeHead(204).end()
+        })
+        const file = `${yield* temporaryDirectory}/ids`
+        writeFileSync(file, "key_a\nkey_b\n")
+        const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+        const { code } = yield* runCommand(env, ["keys", "revoke", "--from", file], "", answer)
+        assert.deepStrictEqual([requests, code], [sent, exitCode])
+      })
+  )
+  it.effect("asks on a terminal for the secret of `keys whose`, and does not read standard input there", () =>
+    Effect.gen(function*() {
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }
+      const { code, stderr } = yield* runCommand(env, ["keys", "whose"], withChecksum("0".repeat(32)), "enter")
+      assert.strictEqual(code, 2)
+      assert.include(stderr, "The input has no complete secret")
     }))
   it.effect("names in its help each variable that it reads", () =>
     Effect.gen(function*() {
