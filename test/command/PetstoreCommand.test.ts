@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit } from "effect"
+import { Effect, Exit, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
@@ -9,8 +9,10 @@ import { text } from "node:stream/consumers"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { exitCodeOf } from "../../src/command/CommandFailure.ts"
 import { printable } from "../../src/command/KeyOutput.ts"
+import { newestVersion } from "../../src/database/Database.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
+import { databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { serve } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
@@ -302,6 +304,25 @@ describe("The petstore command", () => {
       assert.strictEqual(code, 2)
       assert.include(stderr, "The input has no complete secret")
     }))
+  it.effect.each(["migrate", "import"])(
+    "exits with 1 if `petstore %s` has no DATABASE_URL",
+    (command) =>
+      Effect.gen(function*() {
+        const { code, stderr } = yield* runCommand({ DATA_DIR: "/none" }, [command])
+        assert.strictEqual(code, 1)
+        assert.match(stderr, /^DATABASE_URL: set it/)
+      })
+  )
+  it.live.skipIf(!hasServer)(
+    "migrates an empty database, also with MIGRATE=off, and says its version: `petstore migrate`",
+    () =>
+      Effect.gen(function*() {
+        const env = { DATABASE_URL: yield* temporaryDatabaseUrl, MIGRATE: "off" }
+        const { code, stdout } = yield* runCommand(env, ["migrate"])
+        assert.deepStrictEqual([code, stdout], [0, `The database has schema version ${newestVersion}.\n`])
+        yield* Layer.build(Layer.fresh(databaseAt(env.DATABASE_URL, env)))
+      })
+  )
   it.effect("names in its help each variable that it reads", () =>
     Effect.gen(function*() {
       const { stdout } = yield* runCommand({}, ["keys", "--help"])

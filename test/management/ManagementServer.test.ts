@@ -1,8 +1,10 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, FileSystem, Layer, Redacted, Ref } from "effect"
 import { HttpRouter } from "effect/http"
+import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import { basename } from "node:path"
+import { AdminApi } from "../../src/api/AdminApi.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
@@ -243,6 +245,13 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
       const health = { status: "healthy", version: "1.0.0", revision: "79d1fb3", schemaVersion: newestVersion }
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
+    }))
+
+  it.effect("describes its API in /admin/openapi.json, and serves the console, without a token", () =>
+    Effect.gen(function*() {
+      const { status, text } = yield* get("/admin/openapi.json")
+      assert.deepStrictEqual([status, text], [200, JSON.stringify(OpenApi.fromApi(AdminApi))])
+      for (const path of ["/", "/console.js", "/console.css"]) assert.strictEqual((yield* get(path)).status, 200, path)
     }))
 
   it.effect.each<readonly [name: string, bytes: string, status: number, code: string, allow: RegExp]>([
