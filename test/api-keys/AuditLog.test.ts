@@ -83,6 +83,17 @@ describeOnEach(stores, "The audit log", (it, store) => {
       )
     }))
 
+  it.effect("has an entry for the early end of former secrets", () =>
+    Effect.gen(function*() {
+      const { endFormerSecrets, rotate } = yield* ApiKeys
+      const { id } = yield* issue("rotated")
+      yield* rotate(id, Duration.minutes(1))
+      yield* TestClock.adjust("1 second")
+      yield* asAlice(endFormerSecrets(id))
+      const { action, after, before, operator } = (yield* walk(100, { key: id }))[0] ?? assert.fail()
+      assert.deepStrictEqual([action, operator, before, after], ["end-former", "alice", {}, {}])
+    }))
+
   it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
     Effect.gen(function*() {
       const apiKeys = yield* ApiKeys

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Duration, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Layer, Metric, Random, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
@@ -209,6 +209,26 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       }
     }))
 })
+
+it.effect("Key usage writes the counts of a minute once it has ended, within 35 seconds", () =>
+  Effect.gen(function*() {
+    for (const [share, from] of [[0, 0], [1 - Number.EPSILON, 29]] as const) {
+      yield* TestClock.setTime(start)
+      const written: Array<number> = []
+      const store = yield* memoryStore
+      const add: typeof store.add = (batch) =>
+        Effect.sync(() => void written.push(...batch.counts.map(({ allowed }) => allowed)))
+      const usage = yield* Effect.provideService(make({ ...store, add }), Random.Random, {
+        nextDoubleUnsafe: () => share,
+        nextIntUnsafe: () => assert.fail("an integer of any size")
+      })
+      usage.count("key_a", "allowed", start)
+      yield* TestClock.adjust(Duration.seconds(60 + from))
+      assert.isEmpty(written)
+      yield* TestClock.adjust(Duration.seconds(35 - from))
+      assert.deepStrictEqual(written, [1])
+    }
+  }).pipe(Effect.provide(BackgroundFailures.layerIgnored)))
 
 it.effect("Key usage has at most 100,000 counts during an outage of the database, the newest ones", () =>
   Effect.gen(function*() {

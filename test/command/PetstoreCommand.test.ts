@@ -1,13 +1,20 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Exit, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { createHash } from "node:crypto"
 import { once } from "node:events"
-import { readFileSync } from "node:fs"
+import { readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:https"
+import { text } from "node:stream/consumers"
 import { withChecksum } from "../../src/api/Secrets.ts"
+import { exitCodeOf } from "../../src/command/CommandFailure.ts"
 import { printable } from "../../src/command/KeyOutput.ts"
+import { newestVersion } from "../../src/database/Database.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { runCommand } from "../support/CommandRun.ts"
+import { databaseAt, hasServer, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { serve } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Row = readonly [line: string, stdout: RegExp, stderr: RegExp]
 
@@ -80,6 +87,75 @@ const requests: ReadonlyArray<readonly [line: string, url: RegExp]> = [
   ["top --window day --by banned --limit 3", /^\/admin\/usage\?by=banned&limit=3&window=day$/]
 ]
 
+/** Command lines, and the first request that each sends. */
+const changes: ReadonlyArray<readonly [line: string, request: string]> = [
+  ["issue --name acme", `POST /admin/keys {"name":"acme","plan":"free"}`],
+  [
+    "issue --name big --plan enterprise --per-minute 5000 --per-day 1000000 --expires-at 2030-12-31",
+    `POST /admin/keys {"name":"big","plan":"enterprise","limits":{"perMinute":5000,"perDay":1000000},` +
+    `"expiresAt":"2030-12-31T00:00:00.000Z"}`
+  ],
+  ["update key_a --plan business", `PATCH /admin/keys/key_a {"plan":"business"}`],
+  ["update key_a --name b --expires-at never", `PATCH /admin/keys/key_a {"name":"b","expiresAt":null}`],
+  ["rotate key_a", `POST /admin/keys/key_a/rotate {"gracePeriodSeconds":0}`],
+  ["rotate key_a --grace 24h", `POST /admin/keys/key_a/rotate {"gracePeriodSeconds":86400}`],
+  ["rotate key_a --grace 3m", `POST /admin/keys/key_a/rotate {"gracePeriodSeconds":180}`],
+  ["rotate key_a --grace 30d", `POST /admin/keys/key_a/rotate {"gracePeriodSeconds":2592000}`],
+  ["end-former key_a", "DELETE /admin/keys/key_a/former-secrets "],
+  ["disable key_a", `PATCH /admin/keys/key_a {"enabled":false}`],
+  ["enable key_a", `PATCH /admin/keys/key_a {"enabled":true}`],
+  ["revoke key_a", "DELETE /admin/keys/key_a "],
+  ["show key_a", "GET /admin/keys/key_a "],
+  ["usage key_a", "GET /admin/keys/key_a/usage "],
+  ["top", "GET /admin/usage "],
+  ["list", "GET /admin/keys?order=newest&limit=100 "],
+  ["log --since 7d", "GET /admin/audit?limit=100&since=2026-01-01T00%3A00%3A00.000Z "],
+  ["log --since 90s", "GET /admin/audit?limit=100&since=2026-01-07T23%3A58%3A30.000Z "]
+]
+
+/** A key as the management port shows it, with a name that would reorder a line. */
+const details = {
+  id: "key_a",
+  version: 1,
+  name: "a\u202eb",
+  hint: "wxyz",
+  plan: "free",
+  limits: { perMinute: 60, perDay: 1_000 },
+  enabled: true,
+  createdAt: "2026-01-02T03:04:05.678Z",
+  expiresAt: null,
+  revokedAt: null,
+  lastUsedAt: "2026-01-02T03:05:00.000Z",
+  ban: null,
+  counting: "single",
+  usage: {
+    minute: { limit: 60, remaining: 60, resetAt: "2026-01-02T03:06:00.000Z" },
+    day: { limit: 1_000, remaining: 0, resetAt: "2026-01-03T03:04:05.678Z" }
+  },
+  formerSecrets: [
+    { hint: "abcd", endsAt: "2026-01-04T03:04:05.678Z", lastUsedAt: "2026-01-02T03:04:00.000Z" },
+    { endsAt: "2026-01-05T03:04:05.678Z", lastUsedAt: null }
+  ]
+}
+
+const shown = `id         key_a
+name       a\ufffdb
+secret     psk_…wxyz
+version    1
+plan       free (60 a minute, 1000 a day)
+created    2026-01-02T03:04:05.678Z
+expires    never
+revoked    never
+last used  2026-01-02T03:05Z
+state      active
+former     psk_…abcd ends 2026-01-04T03:04:05.678Z, last used 2026-01-02T03:04Z
+former     psk_… ends 2026-01-05T03:04:05.678Z, last used never
+banned     no
+requests   rejected until 2026-01-03T03:04:05.678Z (day)
+minute     0 of 60 used, 60 left until 2026-01-02T03:06:00.000Z
+day        1000 of 1000 used, 0 left until 2026-01-03T03:04:05.678Z
+`
+
 /** Command lines on a terminal, the answer of the operator if there is a question, and how many requests follow. */
 const confirmations: ReadonlyArray<readonly [line: string, answer: string, requests: number]> = [
   ["revoke key_a", "n", 0],
@@ -93,6 +169,11 @@ const confirmations: ReadonlyArray<readonly [line: string, answer: string, reque
 
 const entry = { at: "2026-01-02T03:04:05.678Z", action: "revoke", keyId: "key_a", keyName: null, operator: null }
 const entries = Array.from({ length: 100 }, (_, id) => ({ ...entry, id, address: null, before: null, after: null }))
+
+const serveJson = (body: unknown) =>
+  serve((_request, response) => {
+    response.setHeader("content-type", "application/json").end(JSON.stringify(body))
+  })
 
 const run = (address: string, outcome: string, ...[line, stdout, stderr]: Row) =>
   Effect.gen(function*() {
@@ -127,6 +208,144 @@ describe("The petstore command", () => {
       yield* runCommand(env, ["keys", ...line.split(" ")], withChecksum("0".repeat(32)))
       assert.match(urls.join(), expected)
     }))
+  it.effect.each(changes)("sends for `keys %s` the request %s", ([line, expected]) =>
+    Effect.gen(function*() {
+      yield* TestClock.setTime(Date.parse("2026-01-08"))
+      const sent: Array<string> = []
+      const address = yield* serve(async (request, response) => {
+        sent.push(`${request.method} ${request.url} ${await text(request)}`)
+        response.end()
+      })
+      yield* runCommand({ ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }, ["keys", ...line.split(" ")])
+      assert.strictEqual(sent[0], expected)
+    }))
+  it.effect("shows a key with the last four characters of each former secret, and its last uses to the minute", () =>
+    Effect.gen(function*() {
+      const address = yield* serveJson(details)
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      assert.strictEqual((yield* runCommand(env, ["keys", "show", "key_a"])).stdout, shown)
+    }))
+  it.effect("prints the response of the management port with --json", () =>
+    Effect.gen(function*() {
+      const address = yield* serveJson(details)
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const { stdout } = yield* runCommand(env, ["keys", "show", "key_a", "--json"])
+      assert.deepStrictEqual(JSON.parse(stdout), details)
+    }))
+  it.effect("prints a list with the ids first, under a heading, and \ufffd for characters that would reorder a line", () =>
+    Effect.gen(function*() {
+      const address = yield* serveJson([details])
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const lines = (yield* runCommand(env, ["keys", "list"])).stdout.split("\n")
+      assert.deepStrictEqual(lines.map((line) => line.split(/ {2,}/)), [
+        ["ID", "STATE", "PLAN", "MINUTE", "DAY", "HINT", "LAST USED", "NAME"],
+        ["key_a", "active", "free", "60", "1000", "wxyz", "2026-01-02T03:05Z", "a\ufffdb"],
+        [""]
+      ])
+    }))
+  const partly = " Redis was not used: this applies only to the process that responded."
+  it.effect.each([["shared", ""], ["single", ""], ["own", partly], ["fallback", partly]])(
+    "says what an unban applies to, for limits that are counted as `%s`",
+    ([counting, end]) =>
+      Effect.gen(function*() {
+        const ban = { until: "2026-01-02T03:04:05.678Z" }
+        const address = yield* serve(({ method }, response) => {
+          if (method === "DELETE") response.writeHead(204).end()
+          else response.setHeader("content-type", "application/json").end(JSON.stringify({ ...details, ban, counting }))
+        })
+        const lifted = `Lifted the ban on key_a, which would have lasted until ${ban.until}.${end}\n`
+        const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+        assert.strictEqual((yield* runCommand(env, ["keys", "unban", "key_a"])).stdout, lifted)
+      })
+  )
+  it.effect("follows the pages of the log up to --limit", () =>
+    Effect.gen(function*() {
+      const urls: Array<string> = []
+      const address = yield* serve(({ url = "" }, response) => {
+        urls.push(url)
+        const link = `</admin/audit?limit=100&cursor=MSAx>; rel="next"`
+        response.writeHead(200, { "content-type": "application/json", link }).end(JSON.stringify(entries))
+      })
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const { stdout } = yield* runCommand(env, ["keys", "log", "--limit", "101"])
+      assert.deepStrictEqual([urls.length, stdout.trim().split("\n").length], [2, 1 + 101])
+    }))
+  it.effect("lists all keys without --limit", () =>
+    Effect.gen(function*() {
+      const address = yield* serve(({ url = "" }, response) => {
+        const link = `</admin/keys?cursor=MSBrZXlfYQ>; rel="next"`
+        const headers = { "content-type": "application/json", ...!url.includes("cursor") && { link } }
+        response.writeHead(200, headers).end(JSON.stringify(Array.from({ length: 100 }, () => details)))
+      })
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const { stdout } = yield* runCommand(env, ["keys", "list"])
+      assert.lengthOf(stdout.trim().split("\n"), 1 + 200)
+    }))
+  it.effect.each([["n", 0, 1], ["y", 2, 0]] as const)(
+    "asks on a terminal before it revokes the keys in a file: answered with %s, it sends %i requests",
+    ([answer, sent, exitCode]) =>
+      Effect.gen(function*() {
+        let requests = 0
+        const address = yield* serve((_request, response) => {
+          requests++
+          response.writeHead(204).end()
+        })
+        const file = `${yield* temporaryDirectory}/ids`
+        writeFileSync(file, "key_a\nkey_b\n")
+        const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+        const { code } = yield* runCommand(env, ["keys", "revoke", "--from", file], "", answer)
+        assert.deepStrictEqual([requests, code], [sent, exitCode])
+      })
+  )
+  it.effect("asks on a terminal for the secret of `keys whose`, and does not read standard input there", () =>
+    Effect.gen(function*() {
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }
+      const { code, stderr } = yield* runCommand(env, ["keys", "whose"], withChecksum("0".repeat(32)), "enter")
+      assert.strictEqual(code, 2)
+      assert.include(stderr, "The input has no complete secret")
+    }))
+  it.effect.each(["migrate", "import"])(
+    "exits with 1 if `petstore %s` has no DATABASE_URL",
+    (command) =>
+      Effect.gen(function*() {
+        const { code, stderr } = yield* runCommand({ DATA_DIR: "/none" }, [command])
+        assert.strictEqual(code, 1)
+        assert.match(stderr, /^DATABASE_URL: set it/)
+      })
+  )
+  it.live.skipIf(!hasServer)(
+    "migrates an empty database, also with MIGRATE=off, and says its version: `petstore migrate`",
+    () =>
+      Effect.gen(function*() {
+        const env = { DATABASE_URL: yield* temporaryDatabaseUrl, MIGRATE: "off" }
+        const { code, stdout } = yield* runCommand(env, ["migrate"])
+        assert.deepStrictEqual([code, stdout], [0, `The database has schema version ${newestVersion}.\n`])
+        yield* Layer.build(Layer.fresh(databaseAt(env.DATABASE_URL, env)))
+      })
+  )
+  it.effect("names in its help each variable that it reads", () =>
+    Effect.gen(function*() {
+      const { stdout } = yield* runCommand({}, ["keys", "--help"])
+      for (const name of ["PETSTORE_ADMIN_URL", "MANAGEMENT_PORT", "ADMIN_TOKEN", "DATA_DIR", "NODE_EXTRA_CA_CERTS"]) {
+        assert.include(stdout, name)
+      }
+    }))
+  it("exits with 130 after an interruption", () => {
+    assert.strictEqual(exitCodeOf(Exit.interrupt()), 130)
+  })
+  it.effect("sends `keys whose` the SHA-256 of the secret in its input, and nothing else of it", () =>
+    Effect.gen(function*() {
+      const secret = withChecksum("0".repeat(32))
+      const sent: Array<string> = []
+      const address = yield* serve((request, response) => {
+        sent.push(`${request.url} ${request.rawHeaders.join(" ")}`)
+        response.setHeader("content-type", "application/json").end("[]")
+      })
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      yield* runCommand(env, ["keys", "whose"], `secret: ${secret}\n`)
+      assert.include(sent.join(), `secretHash=${createHash("sha256").update(secret).digest("hex")} `)
+      assert.notInclude(sent.join(), secret.slice(4))
+    }))
   it.effect.each(confirmations)(
     "asks on a terminal before it ends a secret: `keys %s`, answered with %s, sends %i requests",
     ([line, answer, sent]) =>
@@ -137,8 +356,9 @@ describe("The petstore command", () => {
           response.writeHead(204).end()
         })
         const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
-        const { stderr } = yield* runCommand(env, ["keys", ...line.split(" ")], "", answer)
+        const { code, stderr } = yield* runCommand(env, ["keys", ...line.split(" ")], "", answer)
         assert.deepStrictEqual([requests, stderr.includes("Nothing was changed.")], [sent, sent === 0])
+        if (sent === 0) assert.strictEqual(code, 1)
       })
   )
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { statSync } from "node:fs"
+import { existsSync, statSync } from "node:fs"
 import { join } from "node:path"
 import * as DataDirectory from "../../src/database/DataDirectory.ts"
 import { dataDirectory, embeddedIn } from "../support/Databases.ts"
@@ -17,6 +17,15 @@ it.effect("Only its owner can read a new DATA_DIR", () =>
     const directory = join(yield* temporaryDirectory, "data")
     yield* Effect.provide(DataDirectory.createDirectory(directory, "DATA_DIR"), NodeFileSystem.layer)
     assert.strictEqual(modeOf(directory), "700")
+  }))
+
+it.effect("DATA_DIR is created only if its parent exists", () =>
+  Effect.gen(function*() {
+    const parent = join(yield* temporaryDirectory, "none")
+    const created = DataDirectory.createDirectory(join(parent, "data"), "DATA_DIR")
+    const { message } = yield* Effect.flip(Effect.provide(created, NodeFileSystem.layer))
+    assert.include(message, `DATA_DIR: "${parent}" does not exist. Create it`)
+    assert.isFalse(existsSync(parent))
   }))
 
 it.effect("Only their owner can read the files of the embedded database, which is vacuumed every ten minutes", () =>

@@ -200,6 +200,23 @@ it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRA
     }
   }))
 
+it.live.skipIf(!hasServer)(
+  "MIGRATE=off changes no schema: a start on an older one fails, and names the command that migrates it",
+  () =>
+    Effect.gen(function*() {
+      const url = yield* temporaryDatabaseUrl
+      const started = Layer.build(Layer.fresh(databaseAt(url, { MIGRATE: "off" })))
+      const failure = yield* Effect.flip(Effect.scoped(started))
+      assert.include(failure, { _tag: "SchemaIsOlder", version: 0 })
+      assert.match(failure.message, /MIGRATE is off\. Run, .* in DATABASE_URL: npm run petstore -- migrate$/)
+      const tables = Effect.flatMap(
+        SqlClient.SqlClient,
+        (sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`
+      )
+      assert.isEmpty(yield* Effect.provide(tables, clientOn(url)))
+    })
+)
+
 describeOnEach(databases, "A process of schema version 2", (it) => {
   it.effect("finds every table and column on the newest schema", () =>
     Effect.gen(function*() {

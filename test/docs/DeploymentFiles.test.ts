@@ -29,6 +29,33 @@ describe("The files in deploy/", () => {
     ["deploy/haproxy.cfg", "option httpchk GET /readyz\n"],
     ["deploy/ha/haproxy.cfg", /default-server check .*/.exec(readPage("deploy/haproxy.cfg"))?.[0] ?? assert.fail()],
     ["Dockerfile", "\nUSER node\n", " DATA_DIR=/data ", "\nVOLUME /data\n"],
+    ["Dockerfile", "\nARG REVISION=unknown\n", " BUILD_REVISION=$REVISION\n", "/dist/cli.js /usr/local/bin/petstore\n"],
+    ["Dockerfile", "\nEXPOSE 8080\n", "-o node -g node -m 0700 /data "],
+    ["package.json", `"start": "NODE_COMPILE_CACHE`, "$(test ! -f .env || echo --env-file=.env) src/main.ts"],
+    ["package.json", `"petstore": "NODE_COMPILE_CACHE`, "$(test ! -f .env || echo --env-file=.env) src/cli.ts"],
+    [
+      "deploy/kubernetes/overlays/staging/kustomization.yaml",
+      "namespace: petstore-staging\n",
+      "- ENVIRONMENT=staging\n"
+    ],
+    ["deploy/kubernetes/overlays/production/kustomization.yaml", "namespace: petstore-production\n", "=production\n"],
+    [
+      `${base}/petstore.yaml`,
+      "runAsUser: 1000\n",
+      "terminationGracePeriodSeconds: 20\n",
+      "- configMapRef: { name: petstore }"
+    ],
+    [`${base}/availability.yaml`, "kind: PodDisruptionBudget\n", "kind: HorizontalPodAutoscaler\n", "minReplicas: 2\n"],
+    [
+      "deploy/haproxy.cfg",
+      "\nbind 127.0.0.1:8405\n",
+      "prometheus-exporter if { path /metrics }",
+      "\noption forwardfor\n"
+    ],
+    ["deploy/haproxy.cfg", "timeout client 65s\n", "timeout http-keep-alive 65s\n", "timeout server 30s\n"],
+    ["deploy/haproxy.cfg", "petstore-1:8080 check port 9090\n", "petstore-2:8080 check port 9090\n"],
+    [unit, "\nEnvironmentFile=/etc/petstore.env\n", "\nExecStart=/usr/bin/node /opt/petstore/dist/main.js\n"],
+    ["deploy/compose.yaml", "TRUSTED_PROXIES: 192.168.213.2\n", "{ ipv4_address: 192.168.213.2 } }\n"],
     [unit, " DATA_DIR=/var/lib/petstore ", "DynamicUser=yes\nStateDirectory=petstore\n"],
     ["deploy/petstore", "\nDATA_DIR=/var/lib/petstore exec ", "env-file=/etc/petstore.env /opt/petstore/dist/cli.js "],
     [unit, "StartLimitIntervalSec=5min\nStartLimitBurst=20", "REUSE_PORT=true MANAGEMENT_PORT=%i"]

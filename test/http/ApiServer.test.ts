@@ -357,6 +357,15 @@ describe("ApiServer", () => {
       assert.deepStrictEqual(lines, [`Listening on http://0.0.0.0:${port}, with documentation at ${documentation}`])
     }).pipe(Effect.provide(service(memory, { HOST: "0.0.0.0" }))))
 
+  it.effect("allows every origin with CORS_ORIGINS=*", () =>
+    Effect.gen(function*() {
+      const { call } = yield* Service
+      for (const origin of [shop, "http://localhost:3000"]) {
+        const { headers } = yield* call("/v1/pets", { headers: { origin } })
+        assert.strictEqual(headers.get("access-control-allow-origin"), origin)
+      }
+    }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: "*" }))))
+
   it.effect("allows an origin only if it equals one of CORS_ORIGINS", () =>
     Effect.gen(function*() {
       const { call } = yield* Service

@@ -14,6 +14,7 @@ import { memory } from "../support/Databases.ts"
 import { until, untilTrue } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { message, openConnections } from "../support/Sockets.ts"
+import { freePort } from "../support/Temporary.ts"
 
 /** More than the buffers of both sockets hold. */
 const large = "x".repeat(16_000_000)
@@ -115,3 +116,31 @@ it.live("A port has the bounds of SECURITY.md, and those of KEEP_ALIVE_SECONDS a
     // After KEEP_ALIVE_SECONDS, 13 seconds: 10 for a head, 1 that Node adds, and two checks.
     assert.include(server.limits, { ...ofRequest, idleMs: 20_000 })
   }))
+
+const failureOf = (config: Readonly<Record<string, string>>) =>
+  Effect.map(Effect.flip(Effect.scoped(Layer.build(service(memory, config)))), ({ message }) => message)
+
+it.live("A port that is in use, or an address that the machine lacks, ends the start with the name of its setting", () =>
+  Effect.gen(function*() {
+    const { port } = yield* Service
+    const inUse = `PORT: port ${port} on 127.0.0.1 is already in use.`
+    for (const REUSE_PORT of ["false", "true"]) {
+      assert.include(yield* failureOf({ PORT: String(port), REUSE_PORT }), inUse)
+    }
+    const noAddress = `HOST: this machine has no address "192.0.2.1".`
+    assert.include(yield* failureOf({ HOST: "192.0.2.1" }), noAddress)
+  }).pipe(Effect.provide(service(memory))))
+
+it.live("Several servers listen on one port with REUSE_PORT", () =>
+  Effect.gen(function*() {
+    const config = { PORT: String(yield* freePort), REUSE_PORT: "true" }
+    for (let i = 0; i < 2; i++) yield* Layer.build(service(memory, config))
+  }))
+
+it.live("A port listens on HOST alone, and tells a client how long it keeps an idle connection open", () =>
+  Effect.gen(function*() {
+    const { port } = yield* Service
+    const get = (host: string) => Effect.tryPromise(() => fetch(`http://${host}:${port}/`))
+    assert.strictEqual((yield* get("127.0.0.2")).headers.get("keep-alive"), "timeout=7")
+    assert.strictEqual((yield* Effect.exit(get("127.0.0.1")))._tag, "Failure")
+  }).pipe(Effect.provide(service(memory, { HOST: "127.0.0.2", KEEP_ALIVE_SECONDS: "7" }))))

@@ -2,6 +2,7 @@
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { AdminClient } from "../../src/client/AdminClient.ts"
+import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { AdminToken } from "../../src/management/AdminToken.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
@@ -27,12 +28,15 @@ export class Management extends Context.Service<Management, {
 
 /**
  * The API port and the management port on `store`, which may have another `RateLimiter`, and a client with the admin
- * token.
+ * token, which is in `source`.
  */
 export const serversOn = (
   store: (typeof stores)[number]["layer"],
   config: Readonly<Record<string, string>> = {},
-  draining = GracefulShutdown.layer
+  { draining = GracefulShutdown.layer, source = "ADMIN_TOKEN" }: {
+    readonly draining?: Layer.Layer<GracefulShutdown>
+    readonly source?: string
+  } = {}
 ) =>
   Layer.unwrap(Effect.map(freePort, (port) => {
     const baseUrl = `http://127.0.0.1:${port}`
@@ -48,11 +52,11 @@ export const serversOn = (
       lines.push({ level: logLevel, message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
     })
     const token = Redacted.make(adminToken)
-    const api = Layer.provide(Service.layer, apiServer)
     const limited = Layer.provideMerge(store, RateLimiter.layerMemory)
-    const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
-    return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
-      Layer.provide([draining, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
+    const started = Layer.effectDiscard(Effect.andThen(ApiServer.logStart, ManagementServer.logStart))
+    const ports = Layer.provide(Layer.merge(Service.layer, started), [apiServer, ManagementServer.layer])
+    return Layer.mergeAll(ports, management, AdminClient.layer({ baseUrl, token })).pipe(
+      Layer.provide([draining, limited, Layer.succeed(AdminToken, { source, token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger, recordErrors]))
     )

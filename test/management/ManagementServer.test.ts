@@ -1,13 +1,19 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Metric, Redacted, Ref } from "effect"
+import { Effect, FileSystem, Layer, Metric, Redacted, Ref } from "effect"
+import { HttpRouter } from "effect/http"
+import { OpenApi } from "effect/http-api"
 import { TestClock } from "effect/testing"
+import { basename } from "node:path"
+import { AdminApi } from "../../src/api/AdminApi.ts"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
 import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import * as ConsoleFiles from "../../src/management/ConsoleFiles.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../support/Databases.ts"
+import { codeBlocks, readPage } from "../support/Documents.ts"
 import { adminToken as token } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
@@ -72,7 +78,7 @@ it.effect("While the service stops, /readyz returns 503, and /healthz still 200"
     assertError(unready, 503, "service_unavailable", "The service is shutting down.")
     assert.strictEqual(unready.headers.get("retry-after"), "1")
     assert.strictEqual((yield* get("/healthz")).status, 200)
-  }).pipe(Effect.provide(serversOn(memory, {}, Layer.effect(GracefulShutdown, Ref.make(true))))))
+  }).pipe(Effect.provide(serversOn(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
 
 it.effect("A defect on the management port is a 500, and the error in the log has the id of its request", () => {
   const defect = Layer.succeed(Readiness, Effect.die("a defect"))
@@ -102,6 +108,44 @@ it.effect.each(countings)(
       assert.strictEqual((yield* client.get(id)).counting, counting)
     }).pipe(fresh(config))
 )
+
+it.effect("The log of the start has the lines in docs/install.md: both ports, the token's file, and the command", () =>
+  Effect.gen(function*() {
+    const [{ baseUrl, lines }, { port }] = [yield* Management, yield* Service]
+    const shown = codeBlocks(readPage("docs/install.md")).find(({ code }) => code.startsWith("Listening on"))?.code
+    const variables = `MANAGEMENT_PORT=${new URL(baseUrl).port} DATA_DIR='/srv/petstore/data' `
+    const expected = shown?.replaceAll("8080", String(port)).replace("http://127.0.0.1:9090", baseUrl)
+      .replace("npm run", `${variables}npm run`)
+    assert.strictEqual(lines.map(({ message }) => `${String(message)}\n`).join(""), expected)
+  }).pipe(Effect.provide(Layer.fresh(serversOn(memory, { HOST: "0.0.0.0", DATA_DIR: "/srv/petstore/data" }, {
+    source: "/srv/petstore/data/admin-token"
+  })))))
+
+it.effect("A management port that is in use ends the start with the name of its setting", () =>
+  Effect.gen(function*() {
+    const { port } = new URL((yield* Management).baseUrl)
+    const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(serversOn(memory, {
+      MANAGEMENT_PORT: port
+    })))))
+    assert.include(failure.message, `MANAGEMENT_PORT: port ${port} on 127.0.0.1 is already in use.`)
+  }).pipe(fresh({ REUSE_PORT: "true" })))
+
+it.effect("The pages of the console cannot be embedded, and connect only to the service", () =>
+  Effect.gen(function*() {
+    const files = FileSystem.layerNoop({ readFileString: (path) => Effect.succeed(basename(path)) })
+    const { dispose, handler } = HttpRouter.toWebHandler(Layer.provide(ConsoleFiles.layer, files), {
+      disableLogger: true
+    })
+    yield* Effect.addFinalizer(() => Effect.promise(dispose))
+    const types = { "/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css" }
+    for (const [path, type] of Object.entries(types)) {
+      const { headers } = yield* Effect.promise(() => handler(new Request(`http://localhost${path}`)))
+      assert.strictEqual(headers.get("content-type"), `${type}; charset=utf-8`)
+      assert.strictEqual(headers.get("x-frame-options"), "DENY")
+      const policy = headers.get("content-security-policy")?.split("; ")
+      assert.includeMembers(policy ?? [], ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"])
+    }
+  }))
 
 describe("Admin authentication", () => {
   it.effect("limits failures by peer address, even with a forged X-Forwarded-For, and always allows the right token", () =>
@@ -261,6 +305,13 @@ layer(serversOn(memory, { ...hosts, BUILD_REVISION: "79d1fb3" }))("The managemen
       assert.include((yield* get("/metrics")).text, "\npetstore_ready 0\n")
       const health = { status: "healthy", version: "1.0.0", revision: "79d1fb3", schemaVersion: newestVersion }
       assert.deepStrictEqual(JSON.parse((yield* get("/healthz")).text), health)
+    }))
+
+  it.effect("describes its API in /admin/openapi.json, and serves the console, without a token", () =>
+    Effect.gen(function*() {
+      const { status, text } = yield* get("/admin/openapi.json")
+      assert.deepStrictEqual([status, text], [200, JSON.stringify(OpenApi.fromApi(AdminApi))])
+      for (const path of ["/", "/console.js", "/console.css"]) assert.strictEqual((yield* get(path)).status, 200, path)
     }))
 
   const unsupported = (line: string) => `${line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`

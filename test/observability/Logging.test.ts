@@ -5,7 +5,7 @@ import { Writable } from "node:stream"
 import { setImmediate } from "node:timers/promises"
 import { stripVTControlCharacters } from "node:util"
 import * as Logging from "../../src/observability/Logging.ts"
-import { JsonLines } from "../../src/observability/LogReferences.ts"
+import { AccessLogEnabled, JsonLines } from "../../src/observability/LogReferences.ts"
 import { until } from "../support/Process.ts"
 
 it("A pretty log line has time, level, message and all fields in one line, and escapes control characters", () => {
@@ -16,22 +16,33 @@ it("A pretty log line has time, level, message and all fields in one line, and e
   assert.strictEqual(stripVTControlCharacters(line), `${expected}\n  Error: \\u001b[2J\n      at b`)
 })
 
-it.live.each<readonly [env: Readonly<Record<string, string>>, isTTY: boolean, level: string, isJson: boolean]>([
-  [{}, false, "Info", true],
-  [{}, true, "Info", false],
-  [{ LOG_LEVEL: "warn", LOG_FORMAT: "json" }, true, "Warn", true],
-  [{ LOG_LEVEL: "trace", LOG_FORMAT: "pretty" }, false, "Trace", false]
-])("With %j, on a terminal: %s, the lowest level is %s, and lines are JSON: %s", (row) =>
-  Effect.gen(function*() {
-    const [env, isTTY, ...expected] = row
-    const before = process.stderr.isTTY
-    yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
-    Object.assign(process.stderr, { isTTY })
-    const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
-    const context = yield* Layer.build(Layer.provide(Logging.layer, config))
-    const isJson = Context.get(context, JsonLines) !== undefined
-    assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson], expected)
-  }))
+it.live.each<
+  readonly [
+    env: Readonly<Record<string, string>>,
+    isTTY: boolean,
+    level: string,
+    ...are: readonly [json: boolean, access: boolean]
+  ]
+>([
+  [{}, false, "Info", true, true],
+  [{}, true, "Info", false, true],
+  [{ LOG_LEVEL: "warn", LOG_FORMAT: "json" }, true, "Warn", true, true],
+  [{ LOG_LEVEL: "trace", LOG_FORMAT: "pretty", ACCESS_LOG: "false" }, false, "Trace", false, false]
+])(
+  "With %j, on a terminal: %s, the lowest level is %s, lines are JSON: %s, and requests are logged: %s",
+  (row) =>
+    Effect.gen(function*() {
+      const [env, isTTY, ...expected] = row
+      const before = process.stderr.isTTY
+      yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(process.stderr, { isTTY: before })))
+      Object.assign(process.stderr, { isTTY })
+      const config = ConfigProvider.layer(ConfigProvider.fromUnknown(env))
+      const context = yield* Layer.build(Layer.provide(Logging.layer, config))
+      const isJson = Context.get(context, JsonLines) !== undefined
+      const isLogged = Context.get(context, AccessLogEnabled)
+      assert.deepStrictEqual([Context.get(context, References.MinimumLogLevel), isJson, isLogged], expected)
+    })
+)
 
 /** Replaces standard error, until the scope closes, by one whose reader reads nothing until `resume` is called. */
 const pausedStderr = Effect.gen(function*() {

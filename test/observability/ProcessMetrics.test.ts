@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
@@ -46,6 +46,15 @@ it.effect("nodejs_gc_duration_seconds_total is the time spent in garbage collect
     yield* untilTrue(Effect.map(seconds, (value) => value > 0))
     // In milliseconds, the value would be higher than the time that passed.
     assert.isAtMost(yield* seconds, (performance.now() - startedAt) / 1_000)
+  }))
+
+it.effect("petstore_build_info has BUILD_REVISION, and the versions of the service, its schema and Node", () =>
+  Effect.gen(function*() {
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ BUILD_REVISION: "79d1fb3" }))
+    yield* Layer.build(Layer.provide(ProcessMetrics.layer(6), config))
+    const [, labels] = /^petstore_build_info\{(.*)\} 1$/m.exec(yield* PrometheusMetrics.format()) ?? []
+    const expected = ["revision=\"79d1fb3\"", "version=\"1.0.0\"", "schema_version=\"6\"", `node="${process.version}"`]
+    assert.sameMembers(labels?.split(",") ?? [], expected)
   }))
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>

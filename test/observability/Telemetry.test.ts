@@ -209,6 +209,39 @@ describe("OpenTelemetry", { concurrent: true }, () => {
     return tracer.span({ ...own, links: [], parent, root: sampled === undefined, sampled: sampled ?? true })
   }
 
+  it.effect("prefers the service's name, version and resource attributes in the environment to its own", () =>
+    Effect.gen(function*() {
+      const received: Array<string> = []
+      const url = yield* serve(async (request, response) => {
+        received.push(await text(request))
+        response.end("{}")
+      })
+      const own = { OTEL_SERVICE_NAME: "shop", OTEL_SERVICE_VERSION: "7", OTEL_RESOURCE_ATTRIBUTES: "team=pets" }
+      const env = { ...own, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: url, OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "1" }
+      startSpan(Context.get(yield* buildWith(env), Tracer.Tracer)).end(1n, Exit.void)
+      yield* endWaits
+      yield* until(() => received.length > 0)
+      for (const [name, value] of [["service.name", "shop"], ["service.version", "7"], ["team", "pets"]]) {
+        assert.include(received.join(), `{"key":"${name}","value":{"stringValue":"${value}"}}`)
+      }
+    }))
+
+  it.effect.each([["OTEL_TRACES_EXPORTER", "none"], ["OTEL_SDK_DISABLED", "true"]] as const)(
+    "exports no traces with %s=%s",
+    ([name, value]) =>
+      Effect.gen(function*() {
+        const url = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }
+        const isExported = (env: Readonly<Record<string, string>>) =>
+          Effect.map(
+            Effect.scoped(buildWith({ ...url, ...env })),
+            (context) => Context.get(context, Tracer.Tracer) !== Tracer.nativeTracer
+          )
+        const others = { OTEL_METRICS_EXPORTER: "none", OTEL_LOGS_EXPORTER: "none" }
+        const exported = [yield* isExported(others), yield* isExported({ ...others, [name]: value })]
+        assert.deepStrictEqual(exported, [true, false])
+      })
+  )
+
   const ratio = "parentbased_traceidratio"
   it.live.each<readonly [sampler: string, share: string, decided: boolean | undefined, isSampled: boolean]>([
     [ratio, "1", undefined, true],
