@@ -26,7 +26,11 @@ export class Management extends Context.Service<Management, {
 }>()("test/management/Management") {}
 
 /** The API port and the management port on `store`, and a client with the admin token. */
-export const serversOn = (store: (typeof stores)[number]["layer"], config: Readonly<Record<string, string>> = {}) =>
+export const serversOn = (
+  store: (typeof stores)[number]["layer"],
+  config: Readonly<Record<string, string>> = {},
+  draining = GracefulShutdown.layer
+) =>
   Layer.unwrap(Effect.map(freePort, (port) => {
     const baseUrl = `http://127.0.0.1:${port}`
     const lines: Array<Readonly<Record<string, unknown>>> = []
@@ -45,7 +49,7 @@ export const serversOn = (store: (typeof stores)[number]["layer"], config: Reado
     const limited = Layer.provideMerge(RateLimiter.layerMemory, store)
     const started = Layer.provide(Layer.effectDiscard(ManagementServer.logStart), ManagementServer.layer)
     return Layer.mergeAll(api, started, management, AdminClient.layer({ baseUrl, token })).pipe(
-      Layer.provide([GracefulShutdown.layer, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
+      Layer.provide([draining, limited, Layer.succeed(AdminToken, { source: "ADMIN_TOKEN", token })]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger, recordErrors]))
     )

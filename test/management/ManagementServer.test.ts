@@ -1,10 +1,11 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import { databaseErrors } from "../../src/api/DatabaseErrors.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
 import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
+import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
 import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
 import { Service } from "../support/Service.ts"
@@ -49,6 +50,22 @@ it.effect("The database is checked for /readyz, which names it in an outage, for
       assert.strictEqual(pings, 3)
     }).pipe(Effect.provide(serversOn(Layer.merge(memory, readiness), { ENVIRONMENT: "staging" })))
   }))
+
+it.effect("While the service drains, /readyz is 503 at once, /healthz 200, and connections close after a response", () =>
+  Effect.gen(function*() {
+    const { send } = yield* Management
+    const [ready, health] = yield* Effect.forEach(
+      ["readyz", "healthz"],
+      (path) => send(`GET /${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+    )
+    assertError(ready ?? assert.fail(), 503, "service_unavailable", "The service is shutting down.")
+    assert.strictEqual(health?.status, 200)
+    for (const response of [ready, health]) assert.strictEqual(response?.headers.get("connection"), "close")
+  }).pipe(Effect.provide(serversOn(
+    Layer.merge(memory, Layer.succeed(Readiness, Effect.void)),
+    {},
+    Layer.effect(GracefulShutdown, Ref.make(true))
+  ))))
 
 it.effect("The command in the log needs no DATA_DIR beside ADMIN_TOKEN, from which alone it reads the token", () =>
   Effect.gen(function*() {
