@@ -15,6 +15,7 @@ import {
   hasServer,
   temporaryDatabaseUrl
 } from "../support/Databases.ts"
+import { codeBlocks, readPage } from "../support/Documents.ts"
 
 const now = "2026-11-28T18:37:28.000Z"
 const tomorrow = "2026-11-29T18:37:28.000Z"
@@ -196,8 +197,16 @@ it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRA
     for (const MIGRATE of ["on", "off"]) {
       const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(databaseAt(url, { MIGRATE })))))
       assert.deepInclude(failure, { _tag: "DatabaseIsNewer", version }, MIGRATE)
+      assert.include(readPage("docs/upgrade.md"), `\`\`\`text\n${failure.message}\n\`\`\``)
     }
   }))
+
+it("The migration to schema version 3 builds the indexes of docs/upgrade.md, unless operators have built them", () => {
+  const indexes = growth.filter((statement) => statement.startsWith("CREATE INDEX IF NOT EXISTS "))
+  const [page = assert.fail()] = codeBlocks(readPage("docs/upgrade.md")).filter(({ language }) => language === "sql")
+  const documented = page.code.trim().replaceAll("INDEX CONCURRENTLY", "INDEX").replaceAll(";", "").split("\n")
+  assert.deepStrictEqual(indexes, documented)
+})
 
 describeOnEach(databases, "A process of schema version 2", (it) => {
   it.effect("finds every table and column on the newest schema", () =>
