@@ -59,6 +59,7 @@ it.effect("While the service drains, /readyz is 503 at once, /healthz 200, and c
       (path) => send(`GET /${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
     )
     assertError(ready ?? assert.fail(), 503, "service_unavailable", "The service is shutting down.")
+    assert.strictEqual(ready?.headers.get("retry-after"), "1")
     assert.strictEqual(health?.status, 200)
     for (const response of [ready, health]) assert.strictEqual(response?.headers.get("connection"), "close")
   }).pipe(Effect.provide(serversOn(

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { ConfigProvider, Effect, Layer, Metric } from "effect"
 import { PrometheusMetrics } from "effect/observability"
 import { TestClock } from "effect/testing"
 import { setTimeout } from "node:timers/promises"
@@ -17,6 +17,16 @@ it.effect("nodejs_heap_size_used_bytes is the used part of V8's heap, not all of
     yield* Layer.build(ProcessMetrics.layer(1))
     assert.strictEqual(yield* read("nodejs_heap_size_used_bytes"), fixed.heapUsed)
   }))
+
+it.effect("petstore_build_info has the schema version, the revision, and the versions of the service and of Node", () =>
+  Effect.gen(function*() {
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ BUILD_REVISION: "79d1fb3" }))
+    yield* Layer.build(Layer.provide(ProcessMetrics.layer(7), config))
+    const [line = ""] = /^petstore_build_info.*$/m.exec(yield* PrometheusMetrics.format()) ?? []
+    const labels = [`schema_version="7"`, `revision="79d1fb3"`, `version="1.0.0"`, `node="${process.version}"`]
+    for (const label of labels) assert.include(line, label)
+    assert.match(line, / 1$/)
+  }).pipe(Effect.provideService(Metric.MetricRegistry, new Map())))
 
 it.effect("Every reader of /metrics gets the event-loop delays of the last 15 seconds", () =>
   Effect.gen(function*() {
