@@ -9,6 +9,7 @@ import { noUsage, type UsageInterval, type UsageKind } from "../../src/api/Usage
 import { AdminShare } from "../../src/database/AdminShare.ts"
 import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import { clientOn, describeOnEach, stores } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -185,7 +186,11 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
         yield* Effect.gen(function*() {
           yield* usageStore.add({ number: 0, counts })
           const lock = other`SELECT FROM key_usage_minutes WHERE part = 'ed' FOR UPDATE`
-          yield* other.withTransaction(Effect.andThen(lock, usageStore.addUp))
+          yield* other.withTransaction(Effect.gen(function*() {
+            yield* lock
+            const adding = yield* Effect.forkChild(usageStore.addUp)
+            yield* until(() => adding.pollUnsafe() !== undefined)
+          }))
           assert.deepStrictEqual(yield* totals, [{ key: "key_unlocked1" }])
         }).pipe(Effect.provideService(mayRun, true))
       }))

@@ -168,6 +168,22 @@ describe.skipIf(!hasServer)("A migrated database on PostgreSQL", () => {
         assert.deepStrictEqual(yield* useAt(`${url}?pgbouncer=true`, settings), [application])
       }))
 
+    it.effect("is that of the parameters of the URL, as are the user, the name and the options of a session", () =>
+      Effect.gen(function*() {
+        const { hostname, password, pathname, port, username } = new URL((yield* Migrated).url)
+        const [dbname, user] = [pathname.slice(1), username]
+        const parameters = new URLSearchParams({ host: hostname, port, dbname, user, password, connect_timeout: "7" })
+        const url = `postgres://nobody:none@none.invalid:1/none?${parameters.toString()}`
+        const own = "&application_name=pets&options=-c%20work_mem%3D9MB"
+        const session = useAt(
+          `${url}${own}&sslmode=disable`,
+          (sql) =>
+            sql`SELECT current_database() AS dbname, current_user AS "user",
+            current_setting('application_name') AS name, current_setting('work_mem') AS memory`
+        )
+        assert.deepStrictEqual(yield* session, [{ dbname, user, name: "pets", memory: "9MB" }])
+      }))
+
     it.effect("prepares statements, unless a pooler is in front of it", () =>
       Effect.gen(function*() {
         const { url } = yield* Migrated
