@@ -60,7 +60,7 @@ it.effect("The share is for the admin API, the flushes of usage and the expiry, 
     const id = "key_a"
     const usageStore = yield* SqlKeyUsage.makeStore(Duration.days(30))
     const limits = { perMinute: 1, perDay: 1 }
-    const admin: Readonly<Record<string, Effect.Effect<unknown, unknown, never>>> = {
+    const admin: Readonly<Record<string, Effect.Effect<unknown, unknown>>> = {
       issue: apiKeys.issue({ name: "b", plan: "free" }),
       list: apiKeys.list({ limit: 1 }),
       "list a filter": apiKeys.list({ limit: 1, plan: "pro" }),

@@ -210,7 +210,8 @@ describe.skipIf(!hasServer)("A migrated database on PostgreSQL", () => {
         const forward = (socket: Socket) => {
           const server = connect(Number(port), hostname)
           for (const each of [socket, server]) each.on("error", () => each.destroy())
-          socket.pipe(server).pipe(socket)
+          socket.pipe(server)
+          server.pipe(socket)
         }
         yield* listen(forward, join(directory, ".s.PGSQL.7"))
         const endpoint = `${encodeURIComponent(directory)}:7${pathname}?sslmode=require`
