@@ -46,7 +46,7 @@ it.effect.each([[2, 1], [7, 1], [8, 2], [10, 2]] as const)(
 /** The name of the call that a fiber runs. */
 const Call = Context.Reference<string>("test/Call", { defaultValue: () => "" })
 
-it.effect("The share is for the admin API, the flushes of usage and the expiry, not for requests, /readyz or counts of limits", () => {
+it.effect("The admin API, the flushes of usage and the expiry use the share; requests and /readyz do not", () => {
   const sharing = new Set<string>()
   const share = AdminShare.of((statements) =>
     Effect.flatMap(Call, (name) => {

@@ -65,7 +65,7 @@ it.each([
   "ENETUNREACH",
   "ETIMEDOUT"
 ])(
-  "A start waits for a server after %s, also in the cause of the error of a connection",
+  "A start waits for the server after %s",
   (code) => {
     for (const reason of [unknown(code), new SqlError.ConnectionError({ cause: withCode(code) })]) {
       assert.isTrue(Outage.isTransientAtStart(new SqlError.SqlError({ reason })))
