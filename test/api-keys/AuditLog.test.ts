@@ -94,6 +94,27 @@ describeOnEach(stores, "The audit log", (it, store) => {
       assert.deepStrictEqual([action, operator, before, after], ["end-former", "alice", {}, {}])
     }))
 
+  it.effect("is in the log too, where the command of docs/upgrade.md finds the revoked keys", () =>
+    Effect.gen(function*() {
+      const block = codeBlocks(readPage("docs/upgrade.md")).find(({ code }) => code.startsWith("grep "))
+      const [first = "", second = "", id = ""] = Array.from(
+        block?.code.matchAll(/'([^']*)'/g) ?? [],
+        ([, text]) => text
+      )
+      const lines: Array<string> = []
+      const logger = Logger.map(Logger.formatJson, (line) => void lines.push(line))
+      const apiKeys = yield* ApiKeys
+      const revoked = yield* Effect.gen(function*() {
+        const key = yield* issue("revoked")
+        yield* asAlice(apiKeys.update(key.id, { name: "still" }))
+        yield* asAlice(apiKeys.revoke(key.id))
+        return key.id
+      }).pipe(Effect.provide(Logger.layer([logger])))
+      const found = lines.filter((line) => line.includes(first) && line.includes(second))
+      assert.deepStrictEqual(found.map((line) => new RegExp(id).exec(line)?.[0]), [revoked])
+      assert.strictEqual(lines.filter((line) => line.includes(first)).length, 3)
+    }))
+
   it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
     Effect.gen(function*() {
       const apiKeys = yield* ApiKeys

@@ -1,12 +1,15 @@
+import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Duration, Effect, Exit, Fiber, Layer, Metric, Random, Scope } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Fiber, Layer, Metric, Random, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { KeyUsage, make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
 import * as SqlKeyUsage from "../../src/api-keys/SqlKeyUsage.ts"
-import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
+import { noUsage, type UsageInterval, type UsageKind } from "../../src/api/Usage.ts"
+import { AdminShare } from "../../src/database/AdminShare.ts"
 import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
-import { describeOnEach, stores } from "../support/Databases.ts"
+import { clientOn, describeOnEach, stores } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -159,6 +162,39 @@ describeOnEach(storesAtStart, "Key usage", (it, store) => {
       const shared = { keyId: "key_shared", allowed: 12_000, rejected: 0, banned: 0 }
       assert.deepStrictEqual(yield* usage.top({ limit: 1, window: "day" }), [shared])
     }))
+
+  if (store === "PostgreSQL") {
+    it.effect("is added up without a wait for the rows that another process adds up at the moment", () =>
+      Effect.gen(function*() {
+        const sql = yield* PgClient.PgClient
+        const mayRun = Context.Reference<boolean>("test/MayRun", { defaultValue: () => false })
+        // Only the test adds up, and not the timer of this store.
+        const share = AdminShare.of((statements) => Effect.flatMap(mayRun, (may) => may ? statements : Effect.never))
+        const usageStore = yield* Effect.provideService(SqlKeyUsage.makeStore(retention), AdminShare, share)
+        const other = Context.get(
+          yield* Layer.build(Layer.fresh(clientOn(Redacted.value(sql.config.url ?? assert.fail())))),
+          PgClient.PgClient
+        )
+        const counts = ["key_locked", "key_unlocked1"].map((keyId) => ({
+          ...noUsage,
+          keyId,
+          allowed: 1,
+          minute: start
+        }))
+        const totals =
+          sql`SELECT key_id AS key FROM key_usage_totals WHERE seconds = 3600 AND key_id LIKE 'key%locked%'`
+        yield* Effect.gen(function*() {
+          yield* usageStore.add({ number: 0, counts })
+          const lock = other`SELECT FROM key_usage_minutes WHERE part = 'ed' FOR UPDATE`
+          yield* other.withTransaction(Effect.gen(function*() {
+            yield* lock
+            const adding = yield* Effect.forkChild(usageStore.addUp)
+            yield* until(() => adding.pollUnsafe() !== undefined)
+          }))
+          assert.deepStrictEqual(yield* totals, [{ key: "key_unlocked1" }])
+        }).pipe(Effect.provideService(mayRun, true))
+      }))
+  }
 
   it.effect("includes the counts of processes of the previous version during an upgrade", () =>
     Effect.gen(function*() {

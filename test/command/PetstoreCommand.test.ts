@@ -5,6 +5,7 @@ import { createHash } from "node:crypto"
 import { once } from "node:events"
 import { readFileSync, writeFileSync } from "node:fs"
 import { createServer } from "node:https"
+import { join } from "node:path"
 import { text } from "node:stream/consumers"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import { exitCodeOf } from "../../src/command/CommandFailure.ts"
@@ -361,6 +362,33 @@ describe("The petstore command", () => {
         if (sent === 0) assert.strictEqual(code, 1)
       })
   )
+  it.effect("revokes each key of the file of --from once, and may find that it is revoked or missing", () =>
+    Effect.gen(function*() {
+      const file = join(yield* temporaryDirectory, "revoked.txt")
+      writeFileSync(file, "ID     NAME\nkey_a  Acme Ltd\n\n  key_b\nkey_c\nkey_a\n")
+      const statuses: Readonly<Record<string, number>> = { key_a: 204, key_b: 409, key_c: 404 }
+      const codes: Readonly<Record<number, string>> = { 404: "not_found", 409: "conflict" }
+      const requests: Array<string> = []
+      const address = yield* serve(({ method, url = "" }, response) => {
+        requests.push(`${method} ${url}`)
+        const status = statuses[url.slice(url.lastIndexOf("/") + 1)] ?? 500
+        response.writeHead(status, { "content-type": "application/json" })
+        response.end(status === 204 ? "" : JSON.stringify({ code: codes[status], message: "No.", status }))
+      })
+      const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+      const revoke = (answer?: string, ...flags: ReadonlyArray<string>) =>
+        runCommand(env, ["keys", "revoke", "--from", file, ...flags], "", answer)
+      assert.strictEqual((yield* revoke("n")).stderr.includes("Nothing was changed."), true)
+      assert.isEmpty(requests)
+      const stdout = "key_a is revoked.\nkey_b was revoked before.\nkey_c does not exist.\n" +
+        "1 revoked, 1 before, 1 do not exist.\n"
+      assert.deepStrictEqual(yield* revoke("n", "--yes"), { code: 0, stdout, stderr: "" })
+      assert.deepStrictEqual(requests, ["a", "b", "c"].map((id) => `DELETE /admin/keys/key_${id}`))
+      writeFileSync(file, "key_a\npsk_b\n")
+      const { code, stderr } = yield* revoke(undefined, "--yes")
+      assert.deepStrictEqual([code, requests.length], [2, 3])
+      assert.match(stderr, /--from: expected one id of a key \(key_…\) a line, not "psk_b"/)
+    }))
   it.effect.each(responses)("exits with 1 after %s", ([, line, status, body, stderr]) =>
     Effect.gen(function*() {
       const address = yield* serve((_request, response) => {

@@ -61,7 +61,22 @@ describe("DATABASE_URL", () => {
         assert.deepInclude(sslOf(`sslmode=${mode}&sslrootcert=${file}`), { ca, rejectUnauthorized: true }, mode)
       }
       assert.deepInclude(sslOf("sslmode=require"), { rejectUnauthorized: false })
+      // Only verify-full compares the name of the host.
+      const ignoresName = (mode: string) =>
+        Reflect.has(Object(sslOf(`sslmode=${mode}&sslrootcert=${file}`)), "checkServerIdentity")
+      assert.deepStrictEqual(["require", "verify-ca", "verify-full"].map(ignoresName), [true, true, false])
     }))
+
+  it.effect.skipIf(!Certificates.isInstalled)(
+    "sends the certificate of sslcert with the key of sslkey",
+    () =>
+      Effect.gen(function*() {
+        const { cert, key } = (yield* Certificates.makeAuthority).issue("petstore", { password: "p" })
+        const url = `postgres://h?sslmode=require&sslcert=${cert}&sslkey=${key}&sslpassword=p`
+        const expected = { cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8"), passphrase: "p" }
+        assert.deepInclude(Result.getOrThrow(parseDatabaseUrl(url)).ssl, expected)
+      })
+  )
 
   it("trusts the authorities of the system with sslrootcert=system", () => {
     const { ssl } = Result.getOrThrow(parseDatabaseUrl("postgres://h?sslmode=verify-full&sslrootcert=system"))
@@ -133,6 +148,7 @@ describe("An error in a URL", () => {
   it.each([
     ["postgres://a?sslmode=allow", /^sslmode disable, require, verify-ca, verify-full$/],
     ["postgres://a?sslmode=verify-full", /^sslrootcert \(a file path or "system"\) for sslmode verify-full$/],
+    ["postgres://a?sslmode=verify-ca", /^sslrootcert \(a file path\) for sslmode verify-ca$/],
     ["postgres://a?sslrootcert=/a", /^sslmode require, verify-ca or verify-full, because .* other TLS parameters$/],
     ["postgres://a?pgbouncer=yes", /^pgbouncer true, false$/],
     ["postgres://a?sslmode=require&sslcert=/a", /^both sslcert and sslkey, or neither$/],

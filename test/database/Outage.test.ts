@@ -53,6 +53,26 @@ it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlEr
     } else assert.deepStrictEqual([error, lines, later], [{ defect: failure }, [], "a defect"])
   }))
 
+it.each([
+  "57P03",
+  "53300",
+  "25006",
+  "ECONNREFUSED",
+  "ENOENT",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "ETIMEDOUT"
+])(
+  "A start waits for the server after %s",
+  (code) => {
+    for (const reason of [unknown(code), new SqlError.ConnectionError({ cause: withCode(code) })]) {
+      assert.isTrue(Outage.isTransientAtStart(new SqlError.SqlError({ reason })))
+    }
+  }
+)
+
 it.effect("A start fails if no server is available within half a minute, and logs one line without the password", () =>
   Effect.gen(function*() {
     const lines: Array<string> = []
@@ -136,7 +156,23 @@ it.live("The embedded database stays in place when a symbolic link to it changes
 
 const outageStates = ["57P", "53", "25006", "58", "55000", "3D000", "26000", "42P05"]
 const anyCode = fc.oneof(
-  fc.constantFrom("57P01", "53300", "25006", "58030", "55000", "3D000", "26000", "42P05", "22P02", "23505", "42P01"),
+  fc.constantFrom(
+    "57P01",
+    "57P02",
+    "57P03",
+    "53100",
+    "53200",
+    "53300",
+    "25006",
+    "58030",
+    "55000",
+    "3D000",
+    "26000",
+    "42P05",
+    "22P02",
+    "23505",
+    "42P01"
+  ),
   fc.stringMatching(/^[0-4][0-9A-Z][0-9A-Z]{3}$/)
 )
 const anyChain = fc.array(fc.option(anyCode, { nil: undefined }), { minLength: 1, maxLength: 4 })

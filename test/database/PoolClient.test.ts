@@ -1,8 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Exit, Fiber, Layer, Redacted, Result } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { connect } from "node:net"
+import { setImmediate as nextTurn } from "node:timers/promises"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as AuditLog from "../../src/api-keys/AuditLog.ts"
 import * as SqlAuditLog from "../../src/api-keys/SqlAuditLog.ts"
@@ -13,16 +15,17 @@ import * as Outage from "../../src/database/Outage.ts"
 import * as PoolClient from "../../src/database/PoolClient.ts"
 import * as PoolSockets from "../../src/database/PoolSockets.ts"
 import { clientOn, databaseAt, hasServer, random, sqlApiKeys, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 
 /** A pool through a proxy, and a client of the same database beside it. */
-const makePool = Effect.fnUntraced(function*(maxConnections: number) {
+const makePool = Effect.fnUntraced(function*(maxConnections: number, parameters = "") {
   const url = new URL(yield* temporaryDatabaseUrl)
   const proxy = yield* Proxy.run(Number(url.port))
   const direct = Context.get(yield* Layer.build(Layer.fresh(clientOn(url.href))), SqlClient.SqlClient)
   url.port = String(proxy.port)
   const settings = { DATABASE_MAX_CONNECTIONS: String(maxConnections) }
-  const database = yield* Layer.build(databaseAt(url.href, settings))
+  const database = yield* Layer.build(databaseAt(`${url.href}${parameters}`, settings))
   return {
     context: database,
     direct,
@@ -52,6 +55,29 @@ describe.skipIf(!hasServer)("The client of the pool", { concurrent: true }, () =
       const sql = Context.get(context, SqlClient.SqlClient)
       assert.deepStrictEqual(yield* sql`SHOW statement_timeout`, [{ statement_timeout: "2500ms" }])
     }))
+
+  it.effect.each([["", 3_500], ["?pgbouncer=true", 5_500]] as const)(
+    "with a URL that ends with '%s', replaces its silent connections once a statement has no reply for %i ms",
+    ([parameters, ms]) =>
+      Effect.gen(function*() {
+        const { proxy, sql } = yield* makePool(2, parameters)
+        yield* sql`SELECT 1`
+        proxy.muteOpen()
+        const sent = proxy.sent()
+        const lost = yield* Effect.forkChild(Effect.exit(sql`SELECT 2`))
+        yield* until(() => proxy.sent() > sent)
+        yield* TestClock.adjust(ms - 200)
+        yield* Effect.replicateEffect(Effect.promise(() => nextTurn()), 3)
+        assert.isUndefined(lost.pollUnsafe())
+        // Two ticks later at the latest.
+        yield* TestClock.adjust(400)
+        yield* until(() => lost.pollUnsafe() !== undefined)
+        assert.isTrue(Exit.isFailure(yield* Fiber.join(lost)))
+        // Statements wait until the next tick of the watch.
+        yield* TestClock.adjust(PoolSockets.tickMs)
+        assert.deepStrictEqual(yield* sql`SELECT 3 AS three`, [{ three: 3 }])
+      })
+  )
 
   it.live.each(["a statement", "a statement for values", "a transaction", "a nested transaction"])(
     "leaves every session that became read-only: %s succeeds on a new one",

@@ -16,6 +16,7 @@ import {
   hasServer,
   temporaryDatabaseUrl
 } from "../support/Databases.ts"
+import { codeBlocks, readPage } from "../support/Documents.ts"
 
 const now = "2026-11-28T18:37:28.000Z"
 const tomorrow = "2026-11-29T18:37:28.000Z"
@@ -197,25 +198,16 @@ it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRA
     for (const MIGRATE of ["on", "off"]) {
       const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(databaseAt(url, { MIGRATE })))))
       assert.deepInclude(failure, { _tag: "DatabaseIsNewer", version }, MIGRATE)
+      assert.include(readPage("docs/upgrade.md"), `\`\`\`text\n${failure.message}\n\`\`\``)
     }
   }))
 
-it.live.skipIf(!hasServer)(
-  "MIGRATE=off changes no schema: a start on an older one fails, and names the command that migrates it",
-  () =>
-    Effect.gen(function*() {
-      const url = yield* temporaryDatabaseUrl
-      const started = Layer.build(Layer.fresh(databaseAt(url, { MIGRATE: "off" })))
-      const failure = yield* Effect.flip(Effect.scoped(started))
-      assert.include(failure, { _tag: "SchemaIsOlder", version: 0 })
-      assert.match(failure.message, /MIGRATE is off\. Run, .* in DATABASE_URL: npm run petstore -- migrate$/)
-      const tables = Effect.flatMap(
-        SqlClient.SqlClient,
-        (sql) => sql`SELECT FROM pg_tables WHERE schemaname = 'public'`
-      )
-      assert.isEmpty(yield* Effect.provide(tables, clientOn(url)))
-    })
-)
+it("The migration to schema version 3 builds the indexes of docs/upgrade.md, unless operators have built them", () => {
+  const indexes = growth.filter((statement) => statement.startsWith("CREATE INDEX IF NOT EXISTS "))
+  const page = codeBlocks(readPage("docs/upgrade.md")).find(({ language }) => language === "sql")
+  const documented = page?.code.trim().replaceAll("INDEX CONCURRENTLY", "INDEX").replaceAll(";", "").split("\n")
+  assert.deepStrictEqual(indexes, documented)
+})
 
 describeOnEach(databases, "A process of schema version 2", (it) => {
   it.effect("finds every table and column on the newest schema", () =>

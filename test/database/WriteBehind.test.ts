@@ -83,7 +83,7 @@ const runPlan = Effect.fnUntraced(
 
     const countDropped = Logger.make(({ message }) => {
       dropped += Number(/(\d+) values were dropped/.exec(String(message))?.[1] ?? 0)
-      if (/values .* are lost/.test(String(message))) losses.push("logged")
+      if (/^[1-9]\d* values for the table pets are lost, /.test(String(message))) losses.push("logged")
     })
     const scope = yield* Scope.make()
     const failures = {

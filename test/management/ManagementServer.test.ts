@@ -72,13 +72,22 @@ it.effect("/readyz says whether requests are counted in Redis, or in this proces
     }
   }))
 
-it.effect("While the service stops, /readyz returns 503, and /healthz still 200", () =>
+it.effect("While the service drains, /readyz is 503, and connections close after a response", () =>
   Effect.gen(function*() {
-    const unready = yield* get("/readyz")
-    assertError(unready, 503, "service_unavailable", "The service is shutting down.")
-    assert.strictEqual(unready.headers.get("retry-after"), "1")
-    assert.strictEqual((yield* get("/healthz")).status, 200)
-  }).pipe(Effect.provide(serversOn(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
+    const { send } = yield* Management
+    const [ready, health] = yield* Effect.forEach(
+      ["readyz", "healthz"],
+      (path) => send(`GET /${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+    )
+    assertError(ready ?? assert.fail(), 503, "service_unavailable", "The service is shutting down.")
+    assert.strictEqual(ready?.headers.get("retry-after"), "1")
+    assert.strictEqual(health?.status, 200)
+    for (const response of [ready, health]) assert.strictEqual(response?.headers.get("connection"), "close")
+  }).pipe(Effect.provide(serversOn(
+    Layer.merge(memory, Layer.succeed(Readiness, Effect.void)),
+    {},
+    { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }
+  ))))
 
 it.effect("A defect on the management port is a 500, and the error in the log has the id of its request", () => {
   const defect = Layer.succeed(Readiness, Effect.die("a defect"))
