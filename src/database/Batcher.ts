@@ -2,9 +2,9 @@
  * Turns `run`, which processes a batch of items, into a function for one item. An item without a result gets undefined.
  *
  * Laws, in any order of calls, ends of `run`, interruptions and the end of the scope:
- * 1. A call ends once. It fails with `late` if it has no result when `timeout` ends, or up to two ticks earlier, or
- *    when the scope closes. A pause of the process counts as at most `maxTickMs`. A call ends as interrupted only if
- *    its own fiber was interrupted.
+ * 1. A call ends once. It fails with `late` if it has no result when `timeout` ends, or up to 300 ms earlier, or when
+ *    the scope closes. A pause of the process counts as at most `maxTickMs`. A call ends as interrupted only if its own
+ *    fiber was interrupted.
  * 2. A result is from a run that began after the call, or from a batch that `mayJoin` allowed the call to join.
  * 3. If `canSplit` holds for the failure of a batch of several items, the batch runs again in halves, one after the
  *    other. Each call gets the result of its own half as soon as that half ends, whatever happens to the other half.

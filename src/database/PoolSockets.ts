@@ -13,6 +13,7 @@
  * 5. `isSettling` returns true from the destruction of sockets until the next tick, because until then the driver may
  *    lend their connections.
  * 6. A pause of this process counts as at most two ticks, so replies that arrived during the pause are read first.
+ *    Waits that begin just before its end can be up to one tick shorter than `maxWaitMs`.
  */
 import { Clock, Effect, Latch } from "effect"
 import type { Socket } from "node:net"
