@@ -3,9 +3,9 @@ import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
- * Runs statements of the admin API, of `Expiry.ts`, and of background writes to tables that only the admin API reads,
- * and limits how many connections they use at once. So while such statements wait for locks, the pool still has
- * connections for the API, the lookup of keys, `/readyz` and the saves of rate-limit states.
+ * Runs statements of the admin API, of `Expiry.ts`, and of background writes of usage and audit entries, and limits how
+ * many connections they use at once. So while such statements wait for locks, a pool of two or more connections still
+ * has some for the API, the lookup of keys, `/readyz` and the saves of rate-limit states.
  */
 export class AdminShare extends Context.Service<
   AdminShare,

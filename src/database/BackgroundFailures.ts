@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 
 /**
- * Receives the failures of background tasks. It is a service, so that a program with such tasks does not compile unless
- * it provides a way to count their failures.
+ * Receives the failures of background tasks that write or delete rows. It is a service, so that a program with such
+ * tasks does not compile unless it provides a way to count their failures.
  */
 export class BackgroundFailures extends Context.Service<BackgroundFailures, {
   /** Returns an effect that counts one failure of the task with this name. */

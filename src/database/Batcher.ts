@@ -1,10 +1,10 @@
 /**
- * Turns `run`, which processes a batch of items, into a function for one item.
+ * Turns `run`, which processes a batch of items, into a function for one item. An item without a result gets undefined.
  *
  * Laws, in any order of calls, ends of `run`, interruptions and the end of the scope:
- * 1. A call ends once. It fails with `late` if it has no result when `timeout` ends, or up to two ticks earlier, or
- *    when the scope closes. A pause of the process counts as at most `maxTickMs`. A call ends as interrupted only if
- *    its own fiber was interrupted.
+ * 1. A call ends once. It fails with `late` if it has no result when `timeout` ends, or up to 300 ms earlier, or when
+ *    the scope closes. A pause of the process counts as at most `maxTickMs`. A call ends as interrupted only if its own
+ *    fiber was interrupted.
  * 2. A result is from a run that began after the call, or from a batch that `mayJoin` allowed the call to join.
  * 3. If `canSplit` holds for the failure of a batch of several items, the batch runs again in halves, one after the
  *    other. Each call gets the result of its own half as soon as that half ends, whatever happens to the other half.
@@ -45,7 +45,7 @@ interface Options<A, B, E, U> {
   readonly canSplit?: (cause: Cause.Cause<E>) => boolean
   /**
    * Whether a new call may join a running batch that has its item and began at `startedAt`, in monotonic nanoseconds.
-   * By default, the call waits for the next batch.
+   * By default, the call waits for a later batch.
    */
   readonly mayJoin?: (startedAt: bigint) => boolean
 }
@@ -134,7 +134,7 @@ export const make = Effect.fnUntraced(function*<A, B, E, U>({
 
   /**
    * Moves all calls for the newest `size` items from the queue to a batch: under overload, new calls do not wait behind
-   * old ones. It is synchronous, so that each call is either queued or in a running batch at any time.
+   * old ones. It is synchronous, so that each waiting call is either queued or in a running batch at any time.
    */
   const takeBatch = (): Batch<A, B, E, U> => {
     const waiting = queued.filter(({ complete }) => complete !== undefined)

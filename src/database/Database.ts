@@ -53,12 +53,12 @@ export interface Options {
   /** Whether the start migrates the server. If false, it only checks the version of the schema. */
   readonly migrates: boolean
   /**
-   * The tables that tell whether the database has data. If all of them are empty, but `directory` has an embedded
-   * database, the start logs a warning.
+   * The tables that tell whether the server has data. If all of them are empty, but `directory` has an embedded
+   * database, a start with `server` logs a warning.
    */
   readonly firstTables: ReadonlyArray<string>
   readonly names: Names
-  /** The gauges of the pool's open connections, and of `maxConnections`. */
+  /** The gauges of the pool's open connections (with those that cancel a statement), and of `maxConnections`. */
   readonly metrics: Readonly<Record<"connections" | "maxConnections", Metric.Gauge<number>>>
 }
 
@@ -160,8 +160,9 @@ const mayRecover = (failure: StartFailure): boolean => {
 const statementTimeoutMs = 2_500
 
 /**
- * A live server ends the reply to a statement within this time. Without a pooler, `statement_timeout` ends the
- * statement. Behind a pooler, the caller's deadline, at most 5 seconds, cancels it.
+ * A live server usually ends the reply to a statement within this time. Without a pooler, `statement_timeout` ends the
+ * statement, but not the wait of a commit for a synchronous standby. Behind a pooler, the caller's deadline, at most
+ * 5 seconds, cancels the statement.
  */
 const maxWaitMs = { direct: statementTimeoutMs + 1_000, pooled: 5_500 }
 
@@ -203,7 +204,7 @@ const checkInterval = Duration.seconds(5)
  */
 const failingIfLost = <A, E, R>(target: Server, statements: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
-    // Behind a pooler, a connection has no session of its own, so its session cannot be watched.
+    // Behind a pooler, each transaction can run in another session, so there is no one session to watch.
     if (target.isPooled) return yield* statements
     const sql = yield* SqlClient.SqlClient
     const own = sql<{ readonly pid: number }>`SELECT pg_backend_pid() AS pid`
@@ -240,7 +241,7 @@ const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   return isParameter ? new PoolerInFront({ names }) : new DatabaseUnusable({ names, cause: error })
 }
 
-/** Runs `statements` on a connection of their own. Retries for 30 seconds while the database may recover. */
+/** Runs `statements` on a connection of their own. Retries for about 30 seconds while the database may recover. */
 const atStart = <E extends StartFailure>(
   target: Server,
   names: Names,

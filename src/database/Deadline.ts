@@ -15,9 +15,9 @@ import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
 /** The application's errors for statements that fail in an outage. */
 export interface OutageErrors<U> {
-  /** The failure in an outage, unless the database only rejects writes. */
+  /** The failure in an outage, except that of a write that a read-only session rejects. */
   readonly unavailable: U
-  /** The failure while the database rejects writes. */
+  /** The failure of a write that a read-only session rejects. */
   readonly readOnly: U
 }
 

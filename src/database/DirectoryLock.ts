@@ -7,7 +7,7 @@ import { DataDirectoryUnusable, syncDirectory } from "./DataDirectory.ts"
 /*
  * Laws of the lock of a directory:
  * 1. At most one process holds the lock of one lock file. While it does, `acquire` in a second process fails at once
- *    with `DataDirectoryInUse`.
+ *    with `DataDirectoryInUse`. The holder must not call `acquire` again: that would release its own lock (POSIX).
  * 2. A process that ends, also by `kill -9`, releases its lock. So does the end of the scope of `acquire`. The lock
  *    file stays.
  * 3. `acquire` returns a check for the holder. The check returns false while the lock file is missing or replaced, else
@@ -27,8 +27,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. It uses `stat`, because opening and closing the
- * file would release this process's POSIX locks on the file.
+ * Returns a function that tells whether `path` still has the same inode. It uses `stat`, because opening and closing
+ * the file would release this process's POSIX locks on the file.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })

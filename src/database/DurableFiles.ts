@@ -74,7 +74,7 @@ export const syncTree = async (directory: string): Promise<void> => {
  * PGlite's files on a disk, which survive a power loss. PGlite's own `NodeFS` has no fsync.
  *
  * Laws:
- * 1. When an fsync succeeds, the file is durable, and so is each directory whose entries changed before.
+ * 1. When an fsync succeeds, the file is durable, and so are all earlier creations, renames and deletions of files.
  * 2. A write is complete or fails: after a short write, the rest is written too, unless the disk reports an error.
  * 3. The first failure after which a file may lack its data calls `onFailure`, and all later changes fail too.
  *    PostgreSQL then panics, but PGlite swallows the panic, so the caller of PGlite must discard its response.

@@ -64,7 +64,7 @@ const terminate = 0x58 // "X"
 /**
  * Replaces the socket of the PostgreSQL client, and passes complete messages of the wire protocol to PGlite.
  * `checkOwned` throws `DataDirectoryLost` if another process may have taken over the data directory, and
- * `DataDirectoryFailed` if a change of a file failed.
+ * `DataDirectoryFailed` once `DurableFiles` has reported a failure.
  */
 const session = (database: PGlite, checkOwned: () => void): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
@@ -130,7 +130,7 @@ const upkeep = Effect.gen(function*() {
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** The embedded database in an existing directory. Errors name the setting `setting`. */
+/** The embedded database in an existing directory. `setting` is the name of its setting, for errors. */
 export const layer = (directory: string, setting: string, onLost: OnDirectoryLost) =>
   Layer.unwrap(Effect.gen(function*() {
     // Resolve a symbolic link once at startup, because its target may change while the process runs.

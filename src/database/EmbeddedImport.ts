@@ -9,7 +9,7 @@ class ImportRejected extends Data.TaggedError("ImportRejected")<{ readonly messa
 const rejectUnless = (isAllowed: boolean, message: string): Effect.Effect<void, ImportRejected> =>
   isAllowed ? Effect.void : new ImportRejected({ message })
 
-/** Counts the rows of each table. Tables are in order of creation, so each follows the tables that it references. */
+/** Counts the rows of the service's tables in order of creation, so that each follows the tables that it references. */
 const countRows = Effect.fnUntraced(function*(sql: SqlClient.SqlClient, { migrationsTable }: Database.Names) {
   const tables = yield* sql<{ readonly name: string }>`
     SELECT relname AS name FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'

@@ -10,9 +10,9 @@ const beginning = "-infinity"
 const runsPerRestart = 6
 
 /**
- * Deletes expired rows at the start and every 10 minutes. A row expires when the time in `column` is at least `keptFor`
- * ago by both this process's and PostgreSQL's clock, so that one wrong clock cannot delete a row too early. `key` names
- * the columns of the primary key: unlike `ctid`, they are unique in a partitioned table, too.
+ * Deletes expired rows that match `where` at the start and every 10 minutes. A row expires when the time in `column` is
+ * at least `keptFor` ago by both this process's and PostgreSQL's clock: one wrong clock cannot delete a row too early.
+ * `key` names the columns of the primary key, which, unlike `ctid`, are unique in a partitioned table, too.
  *
  * Most batches start at the time in `column` at which the previous batch stopped. While a transaction, such as a
  * backup, keeps an old snapshot open, deleted rows stay in the index, and a batch from the beginning would read all of

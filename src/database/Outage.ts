@@ -29,7 +29,7 @@ export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
     : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|${temporaryStates})`).test(code)
 }
 
-/** Whether a failure after startup is an outage. Failed logins count too, because the settings worked at startup. */
+/** Whether a failure after startup is an outage. So is a rejected login or a missing right: both worked at startup. */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&

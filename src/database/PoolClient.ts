@@ -5,11 +5,11 @@
  * 1. If a session rejects a write because it is read-only, its connection is closed before any other caller can use it.
  *    Behind a pooler, the session is ended first, if the pooler runs `endReadOnlySession` in it.
  * 2. The rejected statement or transaction has changed nothing, so it runs again on another connection, at most as
- *    often as the pool has connections. It fails earlier if a session rejects it that was opened after the first reply
- *    with an age (`ageOfSession`), or if two rejections come before any such reply. A session that replies without an
- *    age counts as opened before. So it usually fails only if the server of new sessions is read-only.
+ *    often as the pool has connections. It fails earlier if a rejecting session replies to `ageOfSession` that it was
+ *    opened after the first such reply, or if neither of the first two rejecting sessions replies. A session that
+ *    replies without an age counts as opened before. So it usually fails only if new sessions are read-only.
  * 3. A transaction whose connection is lost fails with the error of the lost connection. The server rolls it back,
- *    unless its COMMIT was already sent. A ROLLBACK that fails ends its session and is no defect.
+ *    unless its COMMIT was already sent. A ROLLBACK that fails closes its connection and is no defect.
  * 4. No statement or transaction gets a connection whose socket `PoolSockets` has destroyed: while `PoolSockets` is
  *    settling, it waits for the next tick, and then gets another connection.
  */
@@ -107,7 +107,7 @@ class Lent implements SqlConnection.Connection {
   }
 }
 
-/** Called with the time at which a read-only session was opened, in milliseconds of `performance.now()`. */
+/** Called with the time when a read-only session was opened: `performance.now()`, or -Infinity if it is not known. */
 type OnReadOnly = (openedAt: number) => void
 
 type Options = Parameters<typeof PgClient.layer>[0]
@@ -138,7 +138,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
   /** Runs `attempt` again after a rejection by a read-only session, as often as law 2 allows. */
   const leavingReadOnly = <A, E, R>(attempt: (onReadOnly: OnReadOnly) => Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
-      // Until a session has told its age, these values allow no rerun after the first.
+      // Until a session has replied to `ageOfSession`, these values allow no rerun after the first.
       let rejectedAt = 0
       let openedAt = Infinity
       const reported = attempt((at) => {

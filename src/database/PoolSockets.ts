@@ -2,17 +2,18 @@
  * Watches the sockets of the pool, because the driver has no read timeout.
  *
  * Laws, for any order of opens, statements, bytes, silence and closes:
- * 1. A statement is lost if its reply has not ended `maxWaitMs` after the statement was sent. A live server ends each
- *    reply earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
+ * 1. A statement is lost if its reply has not ended `maxWaitMs` after the statement was sent. Replies of a live server
+ *    usually end earlier, because of `statement_timeout` or because the caller's deadline cancels the statement.
  * 2. A lost statement destroys each socket that has received no byte for `maxWaitMs`, at most two ticks later. So if
  *    all connections of a pool die together, the first lost statement also destroys those that were silent as long.
  * 3. A socket that has received a byte is not destroyed while no statement is lost, however long it is idle, and
  *    whatever the driver opens or cancels meanwhile.
- * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. Only laws 2 and 4 destroy
- *    sockets.
+ * 4. A socket that has received no byte for `maxWaitMs` after it was opened is destroyed. This file destroys no other
+ *    sockets than those of laws 2 and 4.
  * 5. `isSettling` returns true from the destruction of sockets until the next tick, because until then the driver may
  *    lend their connections.
  * 6. A pause of this process counts as at most two ticks, so replies that arrived during the pause are read first.
+ *    Waits that begin just before its end can be up to one tick shorter than `maxWaitMs`.
  */
 import { Clock, Effect, Latch } from "effect"
 import type { Socket } from "node:net"

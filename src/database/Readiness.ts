@@ -4,8 +4,8 @@ import type { OutageErrors } from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /**
- * Succeeds if the database responds within a second, or responded at most 100 ms ago. Fails with one of the layer's
- * `errors` during an outage.
+ * Succeeds if the database responds to a read within a second, or responded at most 100 ms ago. Otherwise fails with
+ * one of the layer's `errors`.
  */
 export class Readiness extends Context.Service<Readiness, Effect.Effect<unknown, unknown>>()("database/Readiness") {
   static readonly layer = <U>(errors: OutageErrors<U>) =>

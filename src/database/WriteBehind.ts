@@ -13,9 +13,9 @@
  * 4. At most `maxPending` keys are pending, and as many in a running flush. Beyond that, the oldest pending ones are
  *    dropped until 90 % of `maxPending` are left, and the number of dropped values is logged.
  * 5. When the scope closes, one last flush starts after the running one has ended. Values that it cannot write are
- *    lost: their number is logged, and `BackgroundFailures.onLostValues` runs.
+ *    lost: their number is logged, and `BackgroundFailures.onLostValues` runs. Values added later are lost too.
  * 6. An effect within `betweenFlushes` sees each value exactly once, either in the table or among `values`, unless law
- *    3 or 4 applies to the value.
+ *    3, 4 or 5 applies to the value.
  */
 import { type Duration, Effect, Exit, Latch, Semaphore } from "effect"
 import { evictOldest } from "../eviction/evictOldest.ts"

@@ -10,8 +10,7 @@ export type BodyState = { readonly _tag: "Growing" } | SettledBody
 export interface BodySource {
   /**
    * Calls `reader` once, with the whole body or its fault: at once if the body has settled, or else after it settles.
-   * If the connection closes first, the body never settles. A request has one reader. If `reader` throws, the
-   * connection ends.
+   * Never calls it if the connection closes first. A request has one reader. If `reader` throws, the connection ends.
    */
   whenRead(reader: (body: SettledBody) => void): void
 }

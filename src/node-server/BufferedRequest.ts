@@ -6,9 +6,9 @@
  * - A whole or failed body never changes. If the connection closes first, the body stays growing.
  * - A body holds at most `bodyBytes`, from at most `bodyChunks` chunks. Beyond either limit, `bodyFault` tells the
  *   connection, which makes the body fail.
- * - A reader (the callback of `whenRead`) gets the settled body, whole or failed, exactly once, whether it asked before
- *   or after the body settled. Code that reads the request as a stream gets it too: once it has begun to read, the
- *   stream ends, or fails with the fault.
+ * - If the body settles, a reader (the callback of `whenRead`) gets it exactly once, whole or failed, whether it asked
+ *   before or after that. Code that reads the request as a stream gets it too: once it has begun to read, the stream
+ *   ends, or fails with the fault.
  */
 import { IncomingMessage } from "node:http"
 import type { BodySource, BodyState, SettledBody } from "./BodyState.ts"

@@ -7,7 +7,8 @@
  * - Requests start one at a time, in order, each after the response before it was sent. At most one waits.
  * - After a third unanswered request or a fault, further input is dropped: pending responses are sent, then the
  *   connection ends.
- * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own.
+ * - Only the first fault counts. It fails the body of an incomplete request, or else gets a response of its own, unless
+ *   a pending response closes the connection.
  * - `endsAt` always has a value. Only these move it: the start of a request, the writing of its response, the end of
  *   both its body and its response, a fault unless the client is reading a response, and the beginning of the
  *   connection's end. Bytes within a head or a body do not.
@@ -137,7 +138,7 @@ export class Connection implements RequestHost, ResponseHost {
   /**
    * Ends the connection after `fault`. If the body of a request is incomplete, makes the body fail, so that the handler
    * responds. If the handler has already responded, only closes the connection. Without an incomplete body, calls
-   * `respond` after any pending response. `respond` must call `end`.
+   * `respond` after any pending response. If the socket is still writable then, `respond` must call `end`.
    */
   fail(fault: Error, respond: () => void): void {
     if (this.#hasFault) return
@@ -195,9 +196,9 @@ export class Connection implements RequestHost, ResponseHost {
   }
 
   /**
-   * For a request with `Upgrade`, which is ignored (RFC 9110 §7.8), Node's parser drops the bytes that arrive in the
-   * same read behind it. So close the connection after the response, unless nothing was dropped. That is certain if the
-   * connection has received only requests with `Upgrade`, and `socket.bytesRead` is their total size.
+   * For a request with `Upgrade`, which is ignored (RFC 9110 §7.8), Node's parser can drop the bytes that arrive in the
+   * same read behind it. So close the connection after the response, unless the connection has received only requests
+   * with `Upgrade`, and `socket.bytesRead` is their total size, with one space after the colon of each header.
    */
   #closeUnlessKept(request: BufferedRequest, response: OrderedResponse): void {
     response.makeLast()

@@ -14,7 +14,7 @@ export interface ResponseHost {
   earlierResponsesSent(): void
   /** The response is written to the socket. It holds `bytes` of memory until the socket has sent it. */
   responseWritten(response: OrderedResponse, bytes: number): void
-  /** The response has left the process, or its connection is closed. */
+  /** The response has left the process. Not called if its connection is closed before. */
   responseSent(response: OrderedResponse): void
   /** Ends the connection after a defect. */
   crash(defect: unknown): void

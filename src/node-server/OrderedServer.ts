@@ -39,10 +39,7 @@ interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedRe
   readonly connectionsCheckingInterval: number
   readonly limits: Omit<ConnectionLimits, "idleMs">
   readonly unread: UnreadResponses
-  /**
-   * Called with what a listener of the server, a reader of a body, or the sending of a response throws. It must not
-   * throw.
-   */
+  /** Gets what a listener of the server, a reader of a body, or the sending of a response throws. Must not throw. */
   readonly onDefect: (defect: unknown) => void
 }
 

@@ -3,7 +3,7 @@
  * usually wakes once. A get then takes 0.5 to 0.7 times the CPU, but the same on a machine where waking is cheap
  * (docs/performance.md).
  *
- * Laws: each added response is sent once, in the order of adding, at the end of its turn. `send` must not throw,
+ * Laws: `send` of each added response runs once, in the order of adding, at the end of the turn. It must not throw,
  * because the other responses of the turn would then not be sent.
  */
 export class TurnSends {

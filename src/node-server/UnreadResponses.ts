@@ -1,5 +1,5 @@
 /**
- * Bounds the bytes that all unread responses hold together, on every server that shares the instance.
+ * Bounds the bytes that unread responses hold together, on all servers that share the instance.
  *
  * Laws: the responses that are added and not yet closed hold at most `maxBytes`, because `add` closes the oldest ones
  * until they do. A response counts from `add` until it closes, for whatever reason.
