@@ -50,7 +50,7 @@ class RequestState {
     this.rejectedKey = key
   }
 
-  /** The limiter has decided on the API key. So the request does not count against the address, even if it is rejected. */
+  /** The limiter has decided on the API key. So even a rejected request does not count against the address. */
   charged(decision: Decision): void {
     this.keyDecision = decision
   }
