@@ -77,7 +77,7 @@ export const makeHooks = Effect.fnUntraced(
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => addHeadersAndLog(head, context, limit.decision, limit.response))
       },
-      // If the client disconnects before an API key is charged, the request counts against the address, so that
+      // If the connection closes before an API key is charged, the request counts against the address, so that
       // disconnecting does not avoid the rate limit. The recorded status is 499, as in nginx.
       abort: (head, context) =>
         Effect.andThen(
