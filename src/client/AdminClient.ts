@@ -51,8 +51,8 @@ export interface ChangeOptions extends CallOptions {
 /** The options of `rotate`. */
 export interface RotateOptions extends ChangeOptions {
   /**
-   * Former secrets keep working for at most this time: whole seconds, up to 30 days. The default is 0. Other processes of
-   * the service notice the rotation within a second.
+   * Former secrets keep working for at most this time: whole seconds, up to 30 days. The default is 0. Other processes
+   * of the service notice the rotation within a second.
    */
   readonly gracePeriod?: Duration.Input | undefined
 }
@@ -153,7 +153,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
       call("topUsage", api.topUsage({ query: omitUndefined(query) }), options),
     /**
      * Changes the given fields of a key. `expiresAt: null` removes the expiry. `enabled: false` makes the service
-     * reject the key with 401. Fails with `Conflict` if the key is revoked.
+     * reject the key with 401. A new plan replaces the limits. Fails with `Conflict` if the key is revoked.
      *
      * @example
      * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
@@ -165,8 +165,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     ): Effect.Effect<Keys.ApiKey, ChangeKeyError> =>
       call("update", api.updateKey({ ...changeOf(id, options), payload: omitUndefined(change) }), options, ofKey(id)),
     /**
-     * Replaces the secret of a key. Former secrets keep working until the end of `gracePeriod`. Fails with `Conflict` if
-     * the key is revoked or expired, or would have more than five working secrets.
+     * Replaces the secret of a key. Former secrets work until the end of `gracePeriod` at most. Fails with `Conflict`
+     * if the key is revoked or expired, or would have more than five working secrets.
      *
      * @example
      * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })

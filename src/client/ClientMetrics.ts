@@ -1,4 +1,4 @@
-/** The metrics of a client: its attempts, waits and limits. Each wait is also in the log and in the call's span. */
+/** The metrics of a client: its attempts, its waits for a limit or a retry, and its limits. */
 import { Clock, Effect, Metric, Option } from "effect"
 import * as Brand from "../api/Brand.ts"
 import type { RateLimitState } from "../api/RateLimitState.ts"
@@ -34,8 +34,8 @@ export const makeMetrics = (client: string) => ({
   }),
 
   /**
-   * Records a wait, rounded up to whole milliseconds, in the metric, in the log and as an event of the call's span. Then
-   * sleeps for that time.
+   * Records a wait, rounded up to whole milliseconds, in the metric, in the debug log and as an event of the call's
+   * span. Then sleeps for that time.
    */
   wait: Effect.fnUntraced(function*(cause: "limit" | "retry", waitMs: number, reason: string) {
     const ms = Math.ceil(waitMs)

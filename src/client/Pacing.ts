@@ -13,7 +13,7 @@ import type { ClientMetrics } from "./ClientMetrics.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * A 429 begins a `Pause`. During the first `maxProbeDelayMs` of it, a call whose `deadline` comes before the end of the
+ * During the first `maxProbeDelayMs` of a pause that a 429 began, a call whose `deadline` comes before the end of the
  * pause gets that 429 at once. Later, such a call is sent: if the 429 was of a ban, an operator may have lifted it.
  */
 const maxProbeDelayMs = 60_000
@@ -79,7 +79,7 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
 
   /**
    * Raises `maxInFlight` by 1 if a response takes more than a second, but at most to the remaining requests or, after
-   * their reset, to the limit. So a slow request does not block other calls.
+   * their reset, to the limit. So a slow request does not block calls that the limit allows.
    */
   const raiseLimit = Effect.andThen(Effect.delay(update(withRaisedLimit), "1 second"), Effect.never)
 

@@ -16,7 +16,7 @@ export interface CallOptions {
   readonly retry?: RetryOptions | undefined
   /** The timeout of the whole call, including retries and waits. The default is 2 minutes. */
   readonly timeout?: Duration.Input | undefined
-  /** Additional request headers. A `User-Agent`, such as `shop/2.1`, precedes that of the client. */
+  /** Additional request headers. Except in browsers, a `User-Agent` such as `shop/2.1` precedes that of the client. */
   readonly headers?: Headers.Input | undefined
 }
 

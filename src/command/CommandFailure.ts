@@ -22,7 +22,7 @@ export const layerErrorPresenter = CliOutput.layerPresenter({
   }
 })
 
-/** Whether a cause of `failure` is a server's certificate from an authority that Node does not know (codes of OpenSSL). */
+/** Whether `failure` has a cause with a code of OpenSSL for a certificate whose authority Node does not know. */
 const isUntrusted = (failure: unknown): boolean => {
   if (!Predicate.hasProperty(failure, "cause")) return false
   const { cause } = failure

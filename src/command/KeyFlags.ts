@@ -94,7 +94,7 @@ export const changeFlags = {
 
 const secondsOf = { s: 1, m: 60, h: 3_600, d: 86_400 }
 
-/** Returns the seconds of a duration such as `24h`. A number without a unit is in seconds. */
+/** Returns the seconds of a duration such as `24h`, or of a number without a unit. `undefined` for other texts. */
 const parseSeconds = (text: string): number | undefined => {
   const [, count, unit = "s"] = /^(-?\d+)([smhd])?$/.exec(text) ?? []
   const size = Object.entries(secondsOf).find(([name]) => name === unit)?.[1]

@@ -238,7 +238,7 @@ const describe = <E extends { readonly _tag: string }>(error: E) =>
   error._tag === "ConfigError" ? error : new CommandError({ message: describeCause(Cause.fail(error)) })
 
 const importEmbedded = Command.make("import", {}, () =>
-  // Import the database code only when this command runs, so that the `keys` commands start without loading it.
+  // Import the database code here, not at the head of the file, so that the `keys` commands start without it.
   Effect.promise(() => import("../database/EmbeddedImport.ts")).pipe(
     Effect.flatMap(({ run }) => Effect.flatMap(databaseOptions, run)),
     Effect.mapError(describe),

@@ -37,7 +37,7 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-/** Returns the names of the invalid fields of a 400. */
+/** Returns the fields that the message of a 400 names, or `undefined` if there are none. */
 const invalidFields = ({ message, status }: ApiError): string | undefined => {
   if (status !== 400) return undefined
   const names = message.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)
@@ -48,8 +48,8 @@ type Head = Pick<RequestHead, "method" | "url">
 type Status = Pick<HttpServerResponse.HttpServerResponse, "status">
 
 /**
- * Makes a function that records the duration of a request, writes its log line, and succeeds with its response. It
- * writes no line if `ACCESS_LOG` is `false`, or if `LOG_LEVEL` is above `info`.
+ * Makes a function that records the duration of a request, writes its log line, and succeeds with its response. The
+ * function writes no line if `ACCESS_LOG` is `false`, or if `LOG_LEVEL` is above `info`.
  */
 export const make = Effect.gen(function*() {
   const isEnabled = yield* AccessLogEnabled

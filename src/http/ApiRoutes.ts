@@ -64,7 +64,7 @@ export const makeHooks = Effect.fnUntraced(
       return record(head, context, withHeaders(response, fixedHeaders, own, limits, cors, deprecation, others))
     }
 
-    // Allowed CORS preflights do not count against the rate limit, because the browser sends them, not the web page.
+    // Allowed CORS preflights do not count against the address, because the browser sends them, not the web page.
     const isPreflight = (head: RequestHead, { status }: Response): boolean =>
       status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
@@ -77,8 +77,8 @@ export const makeHooks = Effect.fnUntraced(
         const limited = RateLimit.limitAddress(limiter, head, context, response, isPreflight(head, response))
         return Effect.flatMap(limited, (limit) => addHeadersAndLog(head, context, limit.decision, limit.response))
       },
-      // An interrupted request that no API key was charged for counts against the address, so that clients cannot avoid
-      // the rate limit by disconnecting. The recorded status is 499, as in nginx.
+      // If the connection closes before an API key is charged, the request counts against the address, so that
+      // disconnecting does not avoid the rate limit. The recorded status is 499, as in nginx.
       abort: (head, context) =>
         Effect.andThen(
           context.keyDecision === undefined ? RateLimit.chargeAddress(limiter, head) : Effect.void,

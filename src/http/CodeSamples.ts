@@ -70,7 +70,7 @@ const isObject = Predicate.isObjectKeyword
 
 const fieldOf = (value: unknown, name: string): unknown => isObject(value) ? Reflect.get(value, name) : undefined
 
-/** Returns the example of a request body as JSON, with only its required fields, or with all if none is required. */
+/** Returns the required fields of a body's example as JSON, or all if none is required. `undefined`: no example. */
 const requiredBodyOf = (document: OpenApi.OpenAPISpec, operation: OpenApi.OpenAPISpecOperation): string | undefined => {
   const content = operation.requestBody?.content["application/json"]
   const reference = String(fieldOf(content?.schema, "$ref")).split("/").at(-1) ?? ""

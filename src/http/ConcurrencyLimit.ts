@@ -2,11 +2,11 @@
  * Limits how many operations run at once, to bound memory.
  *
  * Laws, whatever operations fail, die, hang or are interrupted, at whatever step:
- * - At most `maxRunning` operations run at once.
+ * - At most `maxRunning` operations of one limit run at once.
  * - An operation that ends, for whatever reason, gives its slot back exactly once. An operation that never got a slot
  *   gives none back.
- * - An operation waits for a slot for at most one second. If it gets none in that second, it fails with
- *   `ServiceUnavailable`, and does not run.
+ * - The wait of an operation for a slot times out after one second. Then the operation fails with `ServiceUnavailable`,
+ *   and does not run.
  * - The gauge of queued requests is the number of operations that wait, on both ports together.
  */
 import { Effect, Layer, Metric, Option, Scope, Semaphore } from "effect"

@@ -32,8 +32,8 @@ const limits = {
 }
 
 /**
- * The maximum for the bodies of all unread responses to requests, on both ports together: their bytes, doubled because
- * Node keeps the text and the bytes. Rejections by the parser do not count.
+ * The maximum for the bodies of all unread responses to requests, on both ports together. A byte counts twice, because
+ * Effect keeps a body's text and Node its bytes. Responses to requests that never reach the routes do not count.
  */
 const maxUnreadBytes = 64 * 1024 * 1024
 

@@ -25,7 +25,7 @@ const decisions = byAttributes(
 )
 const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (plan: string) => ({ plan }))
 
-/** The limiter fails if it cannot load or save the counts of a key. Turns that failure into a 503. */
+/** Turns a failure of the limiter to load or save counts into a 503. */
 export const toServiceUnavailable = (failure: Unavailable): ServiceUnavailable =>
   failure instanceof ServiceUnavailable ? failure : new ServiceUnavailable({ message: failure.message })
 
@@ -82,9 +82,9 @@ export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead
 
 /**
  * Counts a request against the client's address, to limit the guessing of API keys. Replaces the response with a 429 if
- * the address is over its limit. Call this only if the request counted against no API key. A request does not count if
- * `isFree` is true, or if the response is a server error other than 505. A 505 counts, because the client chose the
- * HTTP version.
+ * the address is over its limit. Call this only if the request counted against no API key. A request does not count,
+ * and keeps its response, if `isFree` is true, or if the response is a server error other than 505. A 505 counts,
+ * because the client chose the HTTP version.
  */
 export const limitAddress = (
   limiter: RateLimiter["Service"],

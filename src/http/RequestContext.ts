@@ -50,7 +50,7 @@ class RequestState {
     this.rejectedKey = key
   }
 
-  /** The request counts against its API key, whether the decision allows or rejects it. */
+  /** The limiter has decided on the API key. So even a rejected request does not count against the address. */
   charged(decision: Decision): void {
     this.keyDecision = decision
   }

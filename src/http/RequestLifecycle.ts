@@ -34,7 +34,7 @@ export interface PortHooks {
   readonly abort: (head: RequestHead, context: RequestContext) => Effect.Effect<void>
 }
 
-/** Whether the process is shutting down. If so, each connection closes after its response. */
+/** Whether the process is shutting down. If so, responses close their connections. */
 export class GracefulShutdown
   extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
@@ -128,7 +128,7 @@ export const layer = (hooks: PortHooks) =>
     { global: true }
   )
 
-/** Names a span as OpenTelemetry's conventions say: the method and the route, or the method if no route matches. */
+/** Names a span as OpenTelemetry does: by the method and the endpoint's path, or without an endpoint by the method. */
 export const spanNameOf = ({ routesAt }: PortHooks) =>
 (
   { method, url }: Pick<HttpServerRequest.HttpServerRequest, "method" | "url">

@@ -44,9 +44,9 @@ export type RoutesAt = ReturnType<typeof makeRoutesAt>
 const segmentsOf = (path: string): ReadonlyArray<string> => path.split("/").filter((segment) => segment !== "")
 
 /**
- * Corrects typos in `path`: replaces each segment by the literal segment of `route` at the same place, if all of them
- * resemble each other, and keeps it where `route` has a parameter such as `:id`. Otherwise, or if the numbers of
- * segments differ, returns `undefined`.
+ * Corrects typos in `path`: replaces each segment by the one of `route` at the same place, but keeps it where `route`
+ * has a parameter such as `:id`. Returns `undefined` if a replaced segment does not resemble its replacement, or if the
+ * numbers of segments differ.
  */
 const correct = (path: string, route: string): string | undefined => {
   const [sent, known] = [segmentsOf(path), segmentsOf(route)]

@@ -27,7 +27,7 @@ export interface SentRequest {
 
 /** Controls the in-memory service: injects faults, and records the requests that clients send. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets, and returns them with their ids. */
+  /** Stores pets, and returns them with their ids. Dies between `becomeUnavailable` and `recover`. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
   /**
    * Uses up a rate limit of the API key. Until the limit resets, requests get 429 `rate_limit_exceeded`, or
