@@ -108,7 +108,7 @@ export const graceFlag = Flag.String("grace").pipe(
     () => "Expected a duration such as 24h (s, m, h or d), or seconds"
   ),
   withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("How long the former secret still works, such as 24h. By default 0: it stops working at once"),
+  Flag.withDescription("How long former secrets still work, such as 24h. By default 0: they stop working at once"),
   Flag.withDefault(0)
 )
 

@@ -68,13 +68,13 @@ const rotate = Command.make(
   { ...Flags.changeFlags, grace: Flags.graceFlag, yes: Flags.yesFlag, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ grace, id, json, version, yes }) {
     const client = yield* AdminClient
-    if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
+    if (grace === 0) yield* confirm(`Rotate ${id}? Its secrets stop working now.`, yes)
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), version })
     // The key is already rotated, so print its new secret even if `client.get` fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
-).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, the former one stops working"))
+).pipe(Command.withDescription("Give a key a new secret, shown once. Without --grace, its former ones stop working"))
 
 /**
  * Returns the ids in the file of `--from`: the first word of each line. Ignores the rest of a line and the heading

@@ -24,7 +24,7 @@ export const overloaded = Effect.fail(new ServiceUnavailable({ message: "The ser
 
 /** Returns a function that runs operations, at most `maxRunning` at once. */
 export const make = Effect.fnUntraced(function*(maxRunning: number) {
-  yield* Metric.update(queued, 0)
+  yield* Metric.modify(queued, 0)
   const slots = yield* Semaphore.make(maxRunning)
   const waitForSlot = Effect.acquireUseRelease(
     Metric.modify(queued, 1),

@@ -68,9 +68,9 @@ export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
   { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
 ): Errors.ApiError | undefined => {
-  // Reject `#`, which no URL of a request may contain (RFC 9112 §3.2). Reject a path with `;`, because the router would
-  // read the rest as the query.
-  if (/^[^?]*;|#/.test(url)) return badUrl
+  // Reject `#`, which no URL of a request may contain (RFC 9112 §3.2); `url` lacks it if it is absolute. Reject a path
+  // with `;`, because the router would read the rest as the query.
+  if (/^[^?]*;|#/.test(url) || isNodeRequest(source) && source.url.includes("#")) return badUrl
   const error = isNodeRequest(source) ? nodeHeadError(source, isAllowedHost) : undefined
   if (error !== undefined) return error
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.

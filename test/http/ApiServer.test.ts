@@ -103,6 +103,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["two keys", request("GET /v1/pets", ["KEY", "KEY"]), {}, "expected one Authorization header."],
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
     ["a fragment", request("GET /v1/pets/1#a"), {}, "expected no # in the URL"],
+    ["a fragment of an absolute URL", request("GET http://localhost/v1/pets#a"), {}, "expected no # in the URL"],
     ["a fragment after a query", request("GET /v1/pets?limit=1#a"), {}, "expected no # in the URL"],
     ["another case", request("GET /v1/pets?Limit=1"), {}, `query.Limit: unknown parameter; did you mean "limit"?`],
     ["two types", post([json, "Content-Type: text/plain"], pet), {}, "expected one Content-Type header."],

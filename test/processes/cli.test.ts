@@ -46,7 +46,7 @@ layer(Service.layer(startService), { excludeTestServices: true })("The petstore 
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "n\r"), 1)
       assert.strictEqual(yield* ask(`revoke ${id}`, /Revoke .*cannot be undone/, "\x03"), 130)
       assert.match(yield* text(`show ${id}`), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
-      assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stops working now/, "n\r"), 1)
+      assert.strictEqual(yield* ask(`rotate ${id} --grace 0`, /Rotate .*stop working now/, "n\r"), 1)
       assert.match(yield* text(`list --search ${id}`), / a\uFFFDb\n$/)
       for (const flags of ["--grace 1", "--yes"]) {
         assert.strictEqual(yield* ask(`rotate ${id} ${flags}`, /not be shown again/, ""), 0)
