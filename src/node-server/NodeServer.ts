@@ -6,7 +6,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Cause, type Context, Data, type Duration, Effect, FiberSet, Layer, type Scope } from "effect"
 import { HttpIncomingMessage, HttpServer } from "effect/http"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { OrderedServer } from "./OrderedServer.ts"
+import { EdgeServer } from "./EdgeServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
 import type { UnreadResponses } from "./UnreadResponses.ts"
 
@@ -57,7 +57,7 @@ export interface Options {
 
 const makeNodeServer = Effect.fnUntraced(function*({ limits, unread }: Options) {
   const run = yield* FiberSet.makeRuntime()
-  const server = new OrderedServer({
+  const server = new EdgeServer({
     limits,
     unread,
     onDefect: (defect) => void run(Effect.logError("A connection failed", Cause.die(defect))),
@@ -75,7 +75,7 @@ const makeNodeServer = Effect.fnUntraced(function*({ limits, unread }: Options) 
 })
 
 /** Limits open connections, in total and per network. */
-const limitConnections = (server: OrderedServer, { limits, networkOf }: Options) => {
+const limitConnections = (server: EdgeServer, { limits, networkOf }: Options) => {
   server.maxConnections = limits.connections
   const connections = new Map<string, number>()
   const change = (network: string, by: 1 | -1): number => {

@@ -4,7 +4,7 @@ import type { HttpServerResponse } from "effect/http"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { BufferedRequest } from "./BufferedRequest.ts"
-import type { OrderedServer } from "./OrderedServer.ts"
+import type { EdgeServer } from "./EdgeServer.ts"
 import { faultOf, originOf, type ParserFault } from "./ParserFaults.ts"
 
 interface Head {
@@ -17,7 +17,7 @@ interface Head {
 /** Makes the response to a `CONNECT`, or to a request that Node rejects. */
 export type Reject = (fault: ParserFault, head: Head) => Effect.Effect<HttpServerResponse.HttpServerResponse>
 
-export const attach = Effect.fnUntraced(function*(server: OrderedServer, reject: Reject) {
+export const attach = Effect.fnUntraced(function*(server: EdgeServer, reject: Reject) {
   const run = yield* FiberSet.makeRuntime()
 
   const respond = Effect.fnUntraced(

@@ -7,7 +7,7 @@ import { Settings } from "../../src/config/Settings.ts"
 import * as ApiRoutes from "../../src/http/ApiRoutes.ts"
 import * as PageTurns from "../../src/http/PageTurns.ts"
 import * as PortServer from "../../src/http/PortServer.ts"
-import { OrderedServer } from "../../src/node-server/OrderedServer.ts"
+import { EdgeServer } from "../../src/node-server/EdgeServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { api } from "../../src/resources.ts"
 import { memory } from "../support/Databases.ts"
@@ -103,7 +103,7 @@ it.live("A port has the bounds of SECURITY.md, and those of KEEP_ALIVE_SECONDS a
       (spy) => Effect.sync(() => spy.mockRestore())
     )
     yield* Layer.build(service(memory, { KEEP_ALIVE_SECONDS: "7", MAX_CONNECTIONS: "9" }))
-    const server = listen.mock.contexts.find((each) => each instanceof OrderedServer) ?? assert.fail()
+    const server = listen.mock.contexts.find((each) => each instanceof EdgeServer) ?? assert.fail()
     assert.include(server, {
       headersTimeout: 10_000,
       requestTimeout: 30_000,

@@ -13,7 +13,7 @@ import { connect, type Socket } from "node:net"
 import { setImmediate, setTimeout } from "node:timers/promises"
 import { bodyErrorOf, errorOf } from "../../src/http/ParserErrors.ts"
 import { isBodySource, type SettledBody } from "../../src/node-server/BodyState.ts"
-import { OrderedServer } from "../../src/node-server/OrderedServer.ts"
+import { EdgeServer } from "../../src/node-server/EdgeServer.ts"
 import * as ParserRejections from "../../src/node-server/ParserRejections.ts"
 import { UnreadResponses } from "../../src/node-server/UnreadResponses.ts"
 import { message } from "../support/Sockets.ts"
@@ -269,12 +269,12 @@ const handle = Effect.gen(function*() {
 
 /** Serves `handle` with the bounds of the service, in shorter times. */
 const serveHandlers: Effect.Effect<
-  { readonly port: number; readonly server: OrderedServer; readonly defects: ReadonlyArray<unknown> },
+  { readonly port: number; readonly server: EdgeServer; readonly defects: ReadonlyArray<unknown> },
   unknown,
   Scope.Scope
 > = Effect.gen(function*() {
   const defects: Array<unknown> = []
-  const server = new OrderedServer({
+  const server = new EdgeServer({
     requireHostHeader: false,
     ...times,
     connectionsCheckingInterval: 20,
@@ -320,7 +320,7 @@ const settle = async () => {
 }
 
 /** Plays `scripts` at once. Returns the connections, and what each does wrong. */
-const playAll = async (server: OrderedServer, port: number, scripts: ReadonlyArray<Script>) => {
+const playAll = async (server: EdgeServer, port: number, scripts: ReadonlyArray<Script>) => {
   // Turn off Node's own timeouts, whose clock a test cannot move.
   Object.assign(server, { headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0 })
   clock = Promise.withResolvers()

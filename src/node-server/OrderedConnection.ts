@@ -49,7 +49,7 @@ const dropIncoming = (request: { upgrade: boolean }) => {
   return 2
 }
 
-export class Connection implements RequestHost, ResponseHost {
+export class OrderedConnection implements RequestHost, ResponseHost {
   readonly limits: ConnectionLimits
   readonly sends: TurnSends
   /** When the server destroys the connection, in milliseconds of `performance.now()`. */

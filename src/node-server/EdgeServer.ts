@@ -3,10 +3,10 @@
  * responses of an event-loop turn are sent together, and every connection has an end.
  *
  * Node's order of calls for a request, and the files that take part:
- * 1. `connection`: Node attaches its parser to the socket, and this file makes the `Connection`.
+ * 1. `connection`: Node attaches its parser to the socket, and this file makes the `OrderedConnection`.
  * 2. After a request's head, the parser makes a `BufferedRequest` and an `OrderedResponse`. It calls `assignSocket` of
  *    the response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
- *    `checkExpectation`). `emit` passes it to `Connection.receive`, which lets at most one request wait.
+ *    `checkExpectation`). `emit` passes it to `OrderedConnection.receive`, which lets at most one request wait.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
  * 4. The handler reads the body with `whenRead`, and calls `writeHead` and `end` of the response. At the end of the
  *    turn, `TurnSends` calls `send` of the response, which calls Node's `end`. `UnreadResponses` counts the response's
@@ -14,12 +14,12 @@
  * 5. Once the response is sent, Node calls its `detachSocket`. After the last response, Node then closes the connection
  *    (`destroySoon`). Otherwise, if a response waits, it calls `assignSocket` of that one, which starts its request.
  * 6. Malformed input and requests that arrive too slowly come as `clientError`, `CONNECT` as `connect`.
- *    `ParserRejections` passes them to `Connection.fail`.
+ *    `ParserRejections` passes them to `OrderedConnection.fail`.
  *
  * Laws:
  * - Each whole request gets exactly one response, in order, or its connection ends.
  * - Within the times of `limits`, each connection gets its next whole request, or ends, whatever its client sends (the
- *   laws of `Connection`).
+ *   laws of `OrderedConnection`).
  * - If a listener for a connection or a request, a reader of a body, or the sending of a response throws, its own
  *   connection ends, and no other. `onDefect` gets the error. Other callbacks cannot throw: they only change fields and
  *   maps, and end or destroy sockets, whose events come later.
@@ -27,7 +27,7 @@
 import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
 import { BufferedRequest } from "./BufferedRequest.ts"
-import { Connection, type ConnectionLimits } from "./Connection.ts"
+import { type ConnectionLimits, OrderedConnection } from "./OrderedConnection.ts"
 import { OrderedResponse } from "./OrderedResponse.ts"
 import { TurnSends } from "./TurnSends.ts"
 import type { UnreadResponses } from "./UnreadResponses.ts"
@@ -46,12 +46,12 @@ interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedRe
 /** By default, Node keeps an idle connection for this time longer than `keepAliveTimeout`. */
 const keepAliveBufferMs = 1_000
 
-export class OrderedServer extends Server<typeof BufferedRequest, typeof OrderedResponse> {
+export class EdgeServer extends Server<typeof BufferedRequest, typeof OrderedResponse> {
   readonly limits: ConnectionLimits
   readonly sends = new TurnSends()
   readonly unread: UnreadResponses
   readonly onDefect: (defect: unknown) => void
-  readonly #connections = new Map<Socket, Connection>()
+  readonly #connections = new Map<Socket, OrderedConnection>()
 
   constructor(options: Options) {
     super({ ...options, IncomingMessage: BufferedRequest, ServerResponse: OrderedResponse })
@@ -67,7 +67,7 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
     // Without this listener, Node itself responds to an unknown `Expect`, with a 417 that has no Error body.
     this.on("checkExpectation", () => {})
     this.on("connection", (socket) => {
-      this.#connections.set(socket, new Connection(socket, this))
+      this.#connections.set(socket, new OrderedConnection(socket, this))
       socket.on("close", () => this.#connections.delete(socket))
     })
     this.on("listening", () => {
@@ -76,7 +76,7 @@ export class OrderedServer extends Server<typeof BufferedRequest, typeof Ordered
     })
   }
 
-  connectionOf(socket: Socket): Connection | undefined {
+  connectionOf(socket: Socket): OrderedConnection | undefined {
     return this.#connections.get(socket)
   }
 
