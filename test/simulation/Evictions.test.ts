@@ -10,7 +10,7 @@ import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, type Unavailable } from "../../src/rate-limit/RateLimiter.ts"
-import * as StateLimiter from "../../src/rate-limit/StateLimiter.ts"
+import { makeLimiterOn } from "../../src/rate-limit/SavedStates.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
 interface Row {
@@ -70,10 +70,10 @@ const simulate = async (seed: number) => {
           for (const [caller, state] of changed) upsert(caller, { process, number, savedAt: world.now, state })
         })
     }, { maxStates: 4 }).pipe(Effect.provide(BackgroundFailures.layerIgnored))
-    const limiter = StateLimiter.make({
+    const limiter = makeLimiterOn({
       find: states.find,
       load: states.load,
-      checkChange: states.whyUnchangeable,
+      whyUnchangeable: states.whyUnchangeable,
       set(caller, state, before) {
         if (state === before) return
         states.change(caller, state)
