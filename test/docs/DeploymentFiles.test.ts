@@ -26,7 +26,7 @@ describe("The files in deploy/", () => {
     ["deploy/compose.yaml", "image: postgres:17\n", "image: valkey/valkey:8\n"],
     ["deploy/compose.yaml", "image: haproxy:", "\npetstore-1:\n<<: *petstore\n", "\npetstore-2:\n<<: *petstore\n"],
     ["deploy/compose.yaml", "{POSTGRES_PASSWORD:?}@postgres/petstore?sslmode=disable\n", "{ADMIN_TOKEN:?}\n"],
-    ["deploy/haproxy.cfg", "option httpchk GET /readyz\n"],
+    ["deploy/haproxy.cfg", "option httpchk GET /readyz\n", `"status":503}' hdr Retry-After 1\n`],
     ["deploy/ha/haproxy.cfg", /default-server check .*/.exec(readPage("deploy/haproxy.cfg"))?.[0] ?? assert.fail()],
     ["Dockerfile", "\nUSER node\n", " DATA_DIR=/data ", "\nVOLUME /data\n"],
     ["Dockerfile", "\nARG REVISION=unknown\n", " BUILD_REVISION=$REVISION\n", "/dist/cli.js /usr/local/bin/petstore\n"],

@@ -44,7 +44,7 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       const key = yield* firstKey(service)
       const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
       yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
-      for (const path of ["/1", "?limit=3&status=sold&cursor=MQ&sort=secret-in-query"]) {
+      for (const path of ["/1", "?limit=3&status=sold&cursor=MQ&sort=secret-in-query&limited=secret-in-query"]) {
         yield* send(`${service.address}/v1/pets${path}`, key, "GET", undefined, traced)
       }
       yield* send(`${service.management}/admin/keys`, adminToken, "GET", undefined, traced)

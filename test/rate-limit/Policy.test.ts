@@ -64,12 +64,15 @@ describe("Policy", () => {
     ["a ban", 8, { perMinute: 4, perDay: 1_000 }, 60_000],
     ["a day", 4, { perMinute: 1_000, perDay: 4 }, 86_400_000]
   ])("holds a caller no longer than %s when the clock steps back", (_, requests, limits, length) => {
+    const before = 2 * 86_400_000
     let state: State = {}
-    for (let i = 0; i < requests; i++) state = decide(state, limits, 2 * 86_400_000, true).next
-    const { decision, next } = decide(state, limits, 0, true)
-    assert.isFalse(decision.allowed)
-    assert.isAtMost(mostRestrictive(decision.windows).resetAt, length)
-    assert.isTrue(decide(next, limits, length, true).decision.allowed)
+    for (let i = 0; i < requests; i++) state = decide(state, limits, before, true).next
+    for (const now of [0, before - 1_800_000]) {
+      const { decision, next } = decide(state, limits, now, true)
+      assert.isFalse(decision.allowed)
+      assert.isAtMost(mostRestrictive(decision.windows).resetAt, now + length)
+      assert.isTrue(decide(next, limits, now + length, true).decision.allowed)
+    }
   })
 
   it("doubles each further ban up to an hour, and starts again at a minute after an hour without a ban", () => {
