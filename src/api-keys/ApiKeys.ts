@@ -30,8 +30,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
   /**
-   * The state `banned` selects active keys with a ban that began within the last hour, the maximum length of a ban. The
-   * ban may already have ended or been lifted, so `AdminHandlers.ts` checks each key.
+   * The state `banned` selects active keys that may be banned: those with a recent ban or, with `secretHash`, the key
+   * of that secret. `AdminHandlers.ts` checks each key.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   /** Fails with `NotFound` for an unknown id. */

@@ -1,7 +1,7 @@
 /**
  * A read-through cache of API keys, by the hash of their secret. Requests may use a cached key for a short time after
- * its lookup began: its lease. A background task refreshes each key that a request used early in its lease: it looks
- * the key up again shortly before the lease ends. This refresh includes the other used keys whose leases end up to
+ * its lookup began: its lease. If a request uses a cached key early in its lease, a background task refreshes the key:
+ * it looks it up again shortly before the lease ends. This refresh includes the other used keys whose leases end up to
  * 200 ms later. All keys of one lookup, at most `maxHashesPerStatement`, get leases that end together.
  *
  * Laws, in any order of requests, late or failed lookups, and changes of keys:

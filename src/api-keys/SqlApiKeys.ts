@@ -62,7 +62,7 @@ const afterPosition = (sql: SqlClient.SqlClient, selection: StoreSelection) => {
 }
 
 /**
- * Whether a key's name begins with `prefix`, whatever their case. The condition is a range: with a parameter as the
+ * Whether a key's name begins with `prefix`, in lower or upper case. The condition is a range: with a parameter as the
  * pattern of `LIKE`, the generic plan of a prepared statement cannot use an index. `chr(1114111)` is the highest
  * character of Unicode.
  */

@@ -24,7 +24,7 @@ const maxKeysPerRow = 100
 const rowsPerAddUp = 100
 /**
  * A run of `addUp` starts no further statement after this time, so that adding up takes a small share of a core. A
- * timer starts a run every 10 seconds, and each flush of counts starts one, too.
+ * timer starts a run 10 seconds after its last one has ended, and each flush that has written its counts starts one.
  */
 const addUpMs = 100
 /**

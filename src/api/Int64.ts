@@ -110,7 +110,7 @@ const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 
 /**
  * An integer of up to 19 digits that `JSON.parse` would round becomes a `bigint`. A longer integer can be rounded,
- * because it exceeds int64 anyway. A fraction below 10^19 that `JSON.parse` would round to an integer becomes `NaN`
+ * because it exceeds int64 anyway. A fraction that `JSON.parse` would round to an integer below 10^19 becomes `NaN`
  * (invalid).
  */
 const parse = (text: string): unknown =>

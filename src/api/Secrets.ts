@@ -58,8 +58,8 @@ const redactIn = (text: string): string => {
 }
 
 /**
- * Redacts secrets, also percent-encoded ones (`%5F`, `%255F` and `%25255F` are `_`). If it finds an encoded one, decodes
- * `text`.
+ * Redacts secrets, also percent-encoded ones (`%5F`, `%255F` and `%25255F` are `_`). If it finds an encoded one,
+ * decodes `text`.
  */
 export const redactSecrets = (text: string): string => {
   const plain = redactIn(text)

@@ -38,7 +38,7 @@ export interface FoundKey extends Keys.ListedKey {
 
 /** The options of `issue`. */
 export interface IssueOptions extends CallOptions {
-  /** If an earlier call with this idempotency key issued a key, the call issues none, and fails with `Conflict`. */
+  /** If an earlier call with this idempotency key issued a key, a valid call issues none, and fails with `Conflict`. */
   readonly idempotencyKey?: string | undefined
 }
 
@@ -182,8 +182,8 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     revoke: (id: string, options?: ChangeOptions): Effect.Effect<void, ChangeKeyError> =>
       call("revoke", api.revokeKey(changeOf(id, options)), options, ofKey(id)),
     /**
-     * Ends the ban of a key. Without Redis, or while Redis does not respond, ends it only in the process that responds.
-     * Limits that the key has used up stay used up.
+     * Ends the ban of a key. Without Redis, or while Redis does not respond, other processes can keep the ban. Limits
+     * that the key has used up stay used up.
      */
     unban: (id: string, options?: CallOptions): Effect.Effect<void, GetKeyError> =>
       call("unban", api.unbanKey({ params: { id } }), options, ofKey(id)),

@@ -124,7 +124,8 @@ export const makePacing = Effect.fnUntraced(function*(metrics: ClientMetrics) {
         inFlight: before.inFlight.difference(new Set([waiter])),
         waiting: before.waiting.filter((other) => other !== waiter)
       }))
-      // If many calls are interrupted at once, let all of them notice it before one of them releases the next.
+      // Many calls can be interrupted at once. Let each notice it first: a call that leaves the line sends the next
+      // one.
       return yield* Effect.onExit(
         sendInLine,
         (exit) => Exit.hasInterrupts(exit) ? Effect.andThen(Effect.yieldNow, leave) : leave

@@ -241,7 +241,10 @@ const nameSetting = <E extends StartFailure>(error: E, names: Names) => {
   return isParameter ? new PoolerInFront({ names }) : new DatabaseUnusable({ names, cause: error })
 }
 
-/** Runs `statements` on a connection of their own. Retries for about 30 seconds while the database may recover. */
+/**
+ * Runs `statements` on a connection of their own. While the database may recover, tries again a second after each
+ * failure, for about 30 seconds. A server that does not respond is given the time of the last attempt, too.
+ */
 const atStart = <E extends StartFailure>(
   target: Server,
   names: Names,

@@ -25,7 +25,8 @@ export const callTimeout = Duration.seconds(3)
 
 /**
  * After a pause of this process, overdue timers fire before replies are read. So each wait is two timers. The second,
- * of at most this length, starts only when the first fires, however late. Replies are read before the second fires.
+ * of at most this length, starts only when the first fires, however late. Replies are read before the second fires,
+ * unless a pause begins within it.
  */
 const readTimeMs = 100
 
@@ -54,7 +55,7 @@ const failAfter = <U>(late: U, timeout: Duration.Duration) =>
     return Effect.delay(Effect.delay(fail, readMs), waitMs - readMs)
   })
 
-/** Returns a function that runs an effect for at most `timeout`, and then fails with `late`. */
+/** Returns a function that runs an effect, and fails with `late` if it has no result after `timeout`. */
 export const make = Effect.fnUntraced(function*<U>(late: U, timeout = callTimeout) {
   const scope = yield* Effect.scope
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>

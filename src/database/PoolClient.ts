@@ -151,7 +151,7 @@ const make = Effect.fnUntraced(function*(options: Options, isPooled: boolean, se
         () =>
           Effect.retry(Effect.suspend(() => onceSettled(reported)), {
             while: (error) => Outage.isReadOnly(error) && openedAt < rejectedAt,
-            // `Effect.retry` does not count its first run, which is already a rerun.
+            // The first run within `Effect.retry` is the first rerun, and `times` does not count it.
             times: maxConnections - 1
           })
       )

@@ -25,7 +25,7 @@ const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
  * terminal. Returns `undefined` if the URL has no path.
  */
 const redactPath = (url: string): string | undefined => {
-  // Remove the origin of an absolute URL, because it may contain `user:password@`.
+  // Remove the scheme and the authority of an absolute URL, because the latter may contain `user:password@`.
   const target = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "")
   // Redact before cutting, because a secret that is cut in two would no longer be recognized.
   const [path = ""] = redactSecrets(target).split(/[?;#]/, 1)

@@ -1,7 +1,7 @@
 /**
- * Spreads the pages of lists over turns of the event loop. A page can take 403 KB and some milliseconds, and leaves
- * memory only after its turn: when it is sent, or its connection is closed because too many responses are unread.
- * Without this, 1,000 pages in one turn would exhaust the memory and end the process.
+ * Spreads the pages of lists over turns of the event loop. A page can take some milliseconds and hundreds of KB, and
+ * leaves memory only after its turn: when it is sent, or its connection closes, such as when too many responses are
+ * unread. Without this, 1,000 pages in one turn would exhaust the memory and end the process.
  *
  * Laws, whatever lists arrive, fail or are interrupted:
  * - A list goes on at once if no other list waits, and less than `turnMs` have passed since the first list of this turn
@@ -51,7 +51,7 @@ export const make = (onNextTurn: (run: () => void) => void, now = () => performa
   }
   const wait = (key: string) =>
     Effect.callback<void>((resume) => {
-      // If the fiber has yielded, the turn in which the list asked can have ended. Then start another.
+      // The fiber can have yielded since the check below, so that its turn has ended. Then start another turn.
       endsAt ??= startTurn()
       const lists = waiting.get(key) ?? []
       lists.push(() => resume(Effect.void))

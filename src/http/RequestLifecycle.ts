@@ -84,11 +84,10 @@ export const layer = (hooks: PortHooks) =>
       const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
       const forward = applyForwardedFor(hooks.trustedProxies)
 
-      const complete = (head: RequestHead, context: RequestContext, response: Response) => {
-        const own = addHeadersOfStatus(head, response)
-        const closing = Ref.getUnsafe(shutdown) ? HttpServerResponse.setHeader(own, "connection", "close") : own
-        return hooks.completeResponse(head, context, closing)
-      }
+      const closeIfEnding = (response: Response) =>
+        Ref.getUnsafe(shutdown) ? HttpServerResponse.setHeader(response, "connection", "close") : response
+      const complete = (head: RequestHead, context: RequestContext, response: Response) =>
+        hooks.completeResponse(head, context, closeIfEnding(addHeadersOfStatus(head, response)))
 
       return (httpEffect) =>
         forward(Effect.withFiber((fiber) => {
@@ -121,7 +120,8 @@ export const layer = (hooks: PortHooks) =>
           })
           return Effect.catchDefect(
             responded,
-            (defect) => ErrorResponses.responseOf(Cause.die(defect), request, context, hooks.routesAt)
+            (defect) =>
+              Effect.map(ErrorResponses.responseOf(Cause.die(defect), request, context, hooks.routesAt), closeIfEnding)
           )
         }))
     }),

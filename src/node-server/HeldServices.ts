@@ -30,7 +30,9 @@ export const provide = <ROut, E2, RIn>(services: Layer.Layer<ROut, E2, RIn>) => 
   return <ROut2, E, R>(layer: Layer.Layer<ROut2, E, R>) => Layer.provide(layer, held)
 }
 
-/** Returns `context` without the services that {@link provide} has provided. */
+/**
+ * Returns `context` without the services that {@link provide} has provided, and without what Effect builds layers with.
+ */
 export const omit = (context: Context.Context<never>): Context.Context<never> => {
   const held = new Set([...Context.get(context, HeldServices), HeldServices.key, Layer.CurrentMemoMap.key])
   return Context.makeUnsafe(new Map(context.mapUnsafe.entries().filter(([key]) => !held.has(key))))

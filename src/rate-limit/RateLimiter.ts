@@ -32,7 +32,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
   /** Tells whether `charge` would allow a request now, with the windows before it. Counts nothing and begins no ban. */
   peek(caller: Caller, limits: Policy.Limits): Effect.Effect<Policy.Decision, Unavailable>
-  /** Lifts the ban of a caller: for all processes while they count in Redis, otherwise for this process only. */
+  /** Lifts the ban of a caller: for all processes while they count in Redis. Otherwise, others can keep the ban. */
   unban(caller: Caller): Effect.Effect<void, Unavailable>
   /** Where requests are counted now. */
   readonly counting: Effect.Effect<Counting>
