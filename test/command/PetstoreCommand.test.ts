@@ -347,6 +347,21 @@ describe("The petstore command", () => {
       assert.include(sent.join(), `secretHash=${createHash("sha256").update(secret).digest("hex")} `)
       assert.notInclude(sent.join(), secret.slice(4))
     }))
+  it.effect("says with `keys whose` that a secret stopped working when the first of its ends came", () =>
+    Effect.gen(function*() {
+      const secret = withChecksum("0".repeat(32))
+      const [early, late] = ["2026-01-02T03:04:05.678Z", "2026-01-03T03:04:05.678Z"]
+      const { counting: _, formerSecrets: _former, usage: _usage, ...key } = details
+      for (const [expiresAt, endsAt] of [[early, null], [early, late], [late, early]]) {
+        const address = yield* serveJson([{ ...key, expiresAt, secret: { works: false, endsAt } }])
+        const env = { ADMIN_TOKEN: "adm_0123456789ab", PETSTORE_ADMIN_URL: address }
+        const { stdout } = yield* Effect.andThen(
+          TestClock.setTime(Date.parse("2026-01-08T00:00:00Z")),
+          runCommand(env, ["keys", "whose"], secret)
+        )
+        assert.include(stdout, ` stopped working at ${early}: `)
+      }
+    }))
   it.effect.each(confirmations)(
     "asks on a terminal before it ends a secret: `keys %s`, answered with %s, sends %i requests",
     ([line, answer, sent]) =>
