@@ -17,6 +17,9 @@ const slowest = [
   "database/PoolClient",
   "database/PowerLossEmbedded",
   "database/DirectoryLock",
+  "node-server/EdgeServer",
+  "database/EmbeddedImport",
+  "management/AdminHandlers",
   "observability/Telemetry",
   "api-keys/KeyUsage",
   "database/PowerLossEmbedded.long"
