@@ -90,7 +90,7 @@ const pageStatement = (sql: SqlClient.SqlClient, selection: StoreSelection, now:
   const ordered = sql`${order.orderBy} ${sql.literal(`LIMIT ${limit}`)}`
   const keysWhere = (conditions: ReadonlyArray<Fragment>) =>
     sql`SELECT k.* FROM api_keys k WHERE ${sql.and([...conditions, ...filter])} ${ordered}`
-  // Each part of the UNION can use other indexes: the first that of names, the second those of ids and hints.
+  // The parts of the UNION use different indexes: the first that of names, the second those of ids and hints.
   const found = search === undefined
     ? keysWhere([])
     : sql`(${keysWhere([hasPrefix(sql, search)])})

@@ -20,7 +20,7 @@ export interface CallOptions {
   readonly headers?: Headers.Input | undefined
 }
 
-/** The options of `PetstoreClient` and `AdminClient`. Those of `CallOptions` are the defaults of all calls. */
+/** The options that both clients have. Those of `CallOptions` are the defaults of all calls. */
 export interface ClientOptions extends CallOptions {
   /**
    * An http or https URL, without credentials, query and fragment. Any other value is a defect: creating the client

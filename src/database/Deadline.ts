@@ -15,7 +15,9 @@ import { Cause, Clock, Context, Duration, Effect, Exit, Fiber } from "effect"
 
 /** The application's errors for statements that fail in an outage. */
 export interface OutageErrors<U> {
-  /** The failure in an outage, except that of a write that a read-only session rejects. */
+  /**
+   * The failure of a call that has no result in time, or that fails in an outage for another reason than `readOnly`.
+   */
   readonly unavailable: U
   /** The failure of a write that a read-only session rejects. */
   readonly readOnly: U

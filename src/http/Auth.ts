@@ -64,6 +64,7 @@ export const layer = Layer.effect(
           })
         }
       )
+      // `Auth` runs first, so this records the errors of all later steps too, before HttpApi encodes them.
       return Effect.tapError(authorized, recordError)
     })
   })

@@ -25,7 +25,7 @@ const maxMs = Duration.toMillis(callTimeout)
 /** Waits for a turn that has time for a page. `beganAt` is when the handler began, by `performance.now()`. */
 type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, CurrentKey>
 
-/** `onNextTurn` runs a function in the next turn, as `setImmediate` does. Tests replace `now`. */
+/** `onNextTurn` runs a function in the next turn, as `setImmediate` does. Tests replace both. */
 export const make = (onNextTurn: (run: () => void) => void, now = () => performance.now()): Wait => {
   /** When this turn's time for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined

@@ -20,7 +20,10 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** Paths of the API port (`documentPaths`) and of the management port (`reportPaths`) that no `HttpApi` declares. */
+/**
+ * Paths of the API port (`documentPaths`) and of the management port (`reportPaths`) that no `HttpApi` declares. Those
+ * of the console are in `ConsoleFiles.ts`.
+ */
 export const documentPaths = { root: "/", openApi: "/openapi.json", docs: "/docs" } as const
 export const reportPaths = { health: "/healthz", readiness: "/readyz", metrics: "/metrics" } as const
 

@@ -28,7 +28,7 @@ const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, 
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
-/** Whether this process is the only one that can count requests of its keys. */
+/** Whether no other process can use the same database, and so count requests of the same keys. */
 export class IsSingleProcess extends Context.Service<IsSingleProcess, boolean>()(
   "petstore/management/IsSingleProcess"
 ) {}

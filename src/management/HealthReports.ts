@@ -1,4 +1,4 @@
-/** Serves `/healthz`, `/readyz` and `/metrics`, which require no admin token. */
+/** Serves `/healthz`, `/readyz` (`database/Readiness.ts`) and `/metrics`, which require no admin token. */
 import { Config, Effect, Metric, Option, Ref, Schedule } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"

@@ -7,6 +7,7 @@
  * 2. After a request's head, the parser makes a `BufferedRequest` and an `OrderedResponse`. It calls `assignSocket` of
  *    the response, unless an earlier response is not sent yet, and emits `request` (with `Expect`: `checkContinue`,
  *    `checkExpectation`). `emit` passes it to `OrderedConnection.receive`, which lets at most one request wait.
+ *    Once the earlier responses are sent, the next tick emits `request` to Effect's handler.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
  * 4. Effect's handler (`serve` in `NodeServer.ts`) reads the body with `whenRead`, and calls `writeHead` and `end` of
  *    the response. At the end of the turn, `TurnSends` calls `send` of the response, which calls Node's `end`.

@@ -48,7 +48,7 @@ const cannotSave: Unavailable = {
  * that has a higher number.
  */
 interface Store {
-  /** The table, for logs and metrics. */
+  /** The name of the table, as logs and metrics show it. */
   readonly table: string
   /** The failure of a call whose load takes too long, or whose `maxLoads` loads all came too late to be used. */
   readonly unavailable: Unavailable

@@ -35,7 +35,7 @@ export interface RedisOptions {
   /** The beginning of the names of Redis keys. */
   readonly prefix: string
   readonly metrics: {
-    /** The seconds of round trips to Redis, including those that timed out. */
+    /** The seconds of round trips to Redis, including those that failed. */
     readonly durations: Metric.Histogram<number>
     /** 1 while a server cannot be used and this process counts its callers on its own, else 0. */
     readonly fallback: Metric.Gauge<number>
