@@ -102,6 +102,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     .annotateMerge(OpenApi.annotations({
       summary: "Lift the ban on a key",
       description:
-        "Ends the ban now; without Redis, only in the process that responds. Requests already counted still count toward the limits."
+        "Ends the ban now; without Redis, or while it is silent, only in one process. Requests already counted still " +
+        "count toward the limits."
     }))
 ).annotate(OpenApi.Description, "API keys.") {}

@@ -30,8 +30,8 @@ ${planRows.join("\n")}
 | enterprise | set for each key | set for each key |
 
 Every error has a JSON body with \`code\`, \`message\` and \`status\`. Branch on \`code\`, because \`message\` can
-change. Retry 408, 500, 502, 503 and 504 with exponential backoff. Except after 408, retry a request that is not a GET
-only with an \`Idempotency-Key\`.
+change. Retry 408, 500, 502, 503 and 504 with exponential backoff. Except after 408 or 429, retry a request that is not
+a GET only with an \`Idempotency-Key\`.
 
 Lists are paginated: the \`Link\` header with \`rel="next"\` has the URL of the next page.
 The last page has none.

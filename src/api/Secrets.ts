@@ -58,12 +58,11 @@ const redactIn = (text: string): string => {
 }
 
 /**
- * Redacts secrets, also percent-encoded ones (`%5F`, `%255F` and `%25255F` are `_`). If it finds an encoded one,
- * decodes `text`.
+ * Redacts secrets, also percent-encoded ones (`%5F`, `%255F` and `%25255F` are `_`). If it finds secrets in the decoded
+ * text, returns that text.
  */
 export const redactSecrets = (text: string): string => {
-  const plain = redactIn(text)
-  const decoded = decode(plain)
+  const decoded = decode(text)
   const redacted = redactIn(decoded)
-  return redacted === decoded ? plain : redacted
+  return redacted === decoded ? redactIn(text) : redacted
 }

@@ -110,7 +110,8 @@ export const layer = (hooks: PortHooks) =>
               const isAborted = cause.reasons.some(({ annotations }) =>
                 annotations.has(HttpServerError.ClientAbort.key)
               )
-              if (Cause.hasInterruptsOnly(cause) && isAborted) {
+              // Otherwise, the end of the shutdown interrupted the request: `responseOf` makes a 503.
+              if (Cause.hasInterruptsOnly(cause) && (isAborted || !Ref.getUnsafe(shutdown))) {
                 const interrupts = Cause.fromReasons<never>(cause.reasons.filter(Cause.isInterruptReason))
                 return Effect.andThen(hooks.abort(request, context), Effect.failCause(interrupts))
               }

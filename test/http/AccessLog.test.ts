@@ -43,6 +43,9 @@ redactAlso(chosenSecret)
 /** Another one, which looks percent-encoded. */
 const encodedSecret = "correct%41horse%20battery"
 redactAlso(encodedSecret)
+/** One that begins like those that the service makes, with characters that a URL encodes. */
+const prefixedSecret = "adm_ops+team/Zq81kfPw93mNx0"
+redactAlso(prefixedSecret)
 
 /** The id of the key and the target of a request without a route, and fields of its line. */
 const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string | undefined, fields: object]> = [
@@ -55,6 +58,8 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/psk%255F${"a".repeat(38)}/adm%25255f${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, `/${chosenSecret}/x`, { path: "/…/x" }],
+  [undefined, `/${encodeURIComponent(prefixedSecret)}`, { path: "/…" }],
+  [undefined, `/psk_abc%41${"B".repeat(34)}`, { path: "/psk_…" }],
   [undefined, `/${encodedSecret}/x`, { path: "/…/x" }],
   [undefined, `/${encodeURIComponent(encodedSecret)}/x`, { path: "/…/x" }],
   [undefined, `/a${encodeURIComponent(encodeURIComponent(chosenSecret))}`, { path: "/a…" }],

@@ -222,9 +222,6 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["too many fields", request("GET /v1/pets", Array.from({ length: 99 }, () => "X: 1"))]
   ],
   "500 internal_error": [["a defect", request("GET /v1/pets/1"), { ...deprecated, ...chargedToKey }]],
-  "503 service_unavailable": [
-    ["a stop interrupts the request", request("GET /v1/pets/2"), { ...chargedToKey, "retry-after": "1" }]
-  ],
   "505 http_version_not_supported": [
     ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
     ["HTTP/1.2", message("GET /v1/pets HTTP/1.2", ["Host: a", "KEY"])],
@@ -232,9 +229,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   ]
 }
 
-const failingFind = memoryWith(() => ({
-  find: (id) => id === 1n ? Effect.die(new Error("secret")) : Effect.interrupt
-}))
+const failingFind = memoryWith(() => ({ find: () => Effect.die(new Error("secret")) }))
 const title = "A response of the API port has the common headers and, on failure, the Error body"
 
 layer(service(failingFind, { CORS_ORIGINS: `${shop}, ${other}` }))(title, (it) => {
@@ -396,6 +391,17 @@ describe("ApiServer", () => {
     }).pipe(Effect.provide(service(memory, { CORS_ORIGINS: shop }))))
 })
 
+const draining = Layer.effect(GracefulShutdown, Ref.make(true))
+
+it.effect("A request that the end of a shutdown interrupts gets 503, like any other in an outage", () =>
+  Effect.gen(function*() {
+    const { newKey, send } = yield* Service
+    const response = yield* send(request("GET /v1/pets/1"), { key: newKey })
+    assertError(response, 503, "service_unavailable", "The service is shutting down.")
+    assertCommonHeaders(response)
+    assert.strictEqual(response.headers.get("retry-after"), "1")
+  }).pipe(Effect.provide(service(memoryWith(() => ({ find: () => Effect.interrupt })), {}, { draining }))))
+
 it.effect("A draining service closes each connection after its response", () =>
   Effect.gen(function*() {
     const { send } = yield* Service
@@ -403,7 +409,7 @@ it.effect("A draining service closes each connection after its response", () =>
       const { headers } = yield* send(message("GET /v1/pets HTTP/1.1", ["Host: localhost", field]))
       assert.strictEqual(headers.get("connection"), "close", field)
     }
-  }).pipe(Effect.provide(service(memory, {}, { draining: Layer.effect(GracefulShutdown, Ref.make(true)) }))))
+  }).pipe(Effect.provide(service(memory, {}, { draining }))))
 
 it.effect("getPet announces its deprecation in a 429 too", () =>
   Effect.gen(function*() {
