@@ -43,13 +43,13 @@ const anySecret = new RegExp(`(${keyPrefix}|${adminTokenPrefix})\\w+`, "gi")
 const chosenSecrets = new Set<string>()
 const minChosenLength = 16
 
+const decode = (text: string): string =>
+  text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+
 /** Makes `redactSecrets` redact `secret` too, unless `secret` is so short that ordinary text could contain it. */
 export const redactAlso = (secret: string): void => {
   for (const text of [secret, decode(secret)]) if (text.length >= minChosenLength) chosenSecrets.add(text)
 }
-
-const decode = (text: string): string =>
-  text.replaceAll(/%(?:25)*([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
 
 const redactIn = (text: string): string => {
   let redacted = text
@@ -64,5 +64,5 @@ const redactIn = (text: string): string => {
 export const redactSecrets = (text: string): string => {
   const decoded = decode(text)
   const redacted = redactIn(decoded)
-  return redacted === decoded ? redactIn(text) : redacted
+  return redacted === decoded && decoded !== text ? redactIn(text) : redacted
 }
