@@ -33,11 +33,16 @@ const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
 /** Moves the clock by 2 seconds, and waits for the write that begins then. */
 const step = (usage: Usage) => Effect.andThen(TestClock.adjust("2 seconds"), usage.read("key_none"))
 
-/** Ends the current minute, and writes all counts: each process starts within 30 seconds after the minute. */
+/**
+ * Ends the current minute, and writes all counts: each process starts within 30 seconds after the minute. The steps are
+ * shorter than the timeout of a write: a repeated write counts twice in minutes of more than two hours ago.
+ */
 const flush = Effect.fnUntraced(function*(...usages: ReadonlyArray<Usage>) {
+  const stepAll = Effect.forEach(usages, step)
   const now = yield* Clock.currentTimeMillis
-  yield* TestClock.setTime(now - now % minuteMs + minuteMs)
-  for (let i = 0; i < 16; i++) for (const usage of usages) yield* step(usage)
+  const end = now - now % minuteMs + minuteMs
+  while ((yield* Clock.currentTimeMillis) < end) yield* stepAll
+  for (let i = 0; i < 16; i++) yield* stepAll
 })
 
 const read = (usage: Usage, keyId: string) =>
