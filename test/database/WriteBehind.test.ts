@@ -109,10 +109,13 @@ const runPlan = Effect.fnUntraced(
       for (const [key, ids] of added) {
         const all = stored.get(key) ?? []
         const repeated = all.filter((id, index) => all.indexOf(id) !== index)
-        assert.isEmpty(repeated.filter((id) => !unconfirmed.has(id)), `${when}: written twice`)
+        // An assertion for each of these many keys would take 60 % of this file's time.
+        if (repeated.some((id) => !unconfirmed.has(id))) assert.fail(`${when}: written twice`)
         const known = new Set([...all, ...ids.filter((id) => isPending.has(id))])
-        assert.isEmpty(all.filter((id) => isPending.has(id) && !unconfirmed.has(id)), `${when}: stored and pending`)
-        assert.deepStrictEqual([...known], ids.filter((id) => known.has(id)), `${when}: the order of ${key}`)
+        const isTwice = all.some((id) => isPending.has(id) && !unconfirmed.has(id))
+        if (isTwice) assert.fail(`${when}: stored and pending`)
+        const [order, expected] = [[...known].join(), ids.filter((id) => known.has(id)).join()]
+        if (order !== expected) assert.strictEqual(order, expected, `${when}: the order of ${key}`)
         if (known.size < ids.length) incomplete++
       }
       return incomplete

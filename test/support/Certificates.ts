@@ -17,7 +17,7 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
   chmodSync(directory, 0o755)
   const openssl = (...args: ReadonlyArray<string>) =>
     void execFileSync(program, args, { cwd: directory, stdio: "ignore" })
-  const newKey = ["-newkey", "rsa:2048", "-noenc"]
+  const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
   const files = (name: string) => ({ cert: join(directory, `${name}.crt`), key: join(directory, `${name}.key`) })
   const authority = files("ca")
   // Each authority has a name of its own, or its certificates look as if another one had issued them.
