@@ -31,6 +31,21 @@ it.live("A call succeeds if its reply arrived while the process was paused, befo
     assert.strictEqual(yield* Effect.provideService(withinDeadline(statement), Clock.Clock, paused), "reply")
   }))
 
+it.effect("A late call logs how long it took: less than three seconds if earlier calls used a part of them", () => {
+  const logged: Array<unknown> = []
+  const logger = Logger.make(({ message }) => void logged.push(message))
+  return Effect.gen(function*() {
+    const withinDeadline = yield* Deadline.make(databaseErrors.unavailable)
+    const late = Effect.ignore(withinDeadline(Effect.never))
+    const calls = Deadline.shared(Effect.andThen(withinDeadline(Effect.sleep("1750 millis")), late))
+    yield* Effect.forkChild(calls, { startImmediately: true })
+    yield* Effect.forkChild(late, { startImmediately: true })
+    yield* TestClock.adjust("3 seconds")
+    const texts = ["1s 250ms", "3s"].map((waited) => `A database statement failed: it took longer than ${waited}`)
+    assert.deepStrictEqual(logged.flat().toSorted(), texts)
+  }).pipe(Effect.provide(Logger.layer([logger])))
+})
+
 const ms = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 4_000 }))
 const scenario = fc.record({
   // The statements follow one another within one call of `shared`.

@@ -7,6 +7,7 @@ import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { withChecksum } from "../../src/api/Secrets.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
@@ -410,6 +411,17 @@ it.effect("A draining service closes each connection after its response", () =>
       assert.strictEqual(headers.get("connection"), "close", field)
     }
   }).pipe(Effect.provide(service(memory, {}, { draining }))))
+
+it.effect("A draining service closes a connection after the 500 of a defect that leaves no response to complete", () => {
+  const die = () => Effect.die("defect")
+  const limiter = { charge: die, peek: die, unban: die, counting: Effect.succeed("own" as const) }
+  const store = Layer.merge(memory, Layer.succeed(RateLimiter, limiter))
+  return Effect.gen(function*() {
+    const { send } = yield* Service
+    const response = yield* send(message("GET /none HTTP/1.1", ["Host: localhost"]))
+    assert.deepStrictEqual([response.status, response.headers.get("connection")], [500, "close"])
+  }).pipe(Effect.provide(service(store, {}, { draining })))
+})
 
 it.effect("getPet announces its deprecation in a 429 too", () =>
   Effect.gen(function*() {

@@ -44,6 +44,8 @@ describe("A slot", () => {
       counts.push(yield* queued)
       yield* Fiber.interrupt(running ?? assert.fail())
       yield* TestClock.adjust("999 millis")
+      // The other port starts.
+      yield* ConcurrencyLimit.make(maxRunning)
       counts.push(yield* queued)
       yield* TestClock.adjust("1 milli")
       assert.deepStrictEqual([...counts, yield* queued], [0, 3, 2, 0].map((value) => ({ value })))
