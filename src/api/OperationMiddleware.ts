@@ -118,7 +118,19 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
 /** Fails with 410 from the sunset date of a deprecated operation on. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: errorResponse(Errors.Gone)
-}) {}
+}) {
+  /** An implementation for any server of the API. */
+  static readonly layer = Layer.succeed(Sunset, (httpEffect, { endpoint }) => {
+    type Handled = Effect.Effect<Effect.Success<typeof httpEffect>, Errors.Gone | Effect.Error<typeof httpEffect>>
+    const deprecation = Context.getOrUndefined(endpoint.annotations, Deprecation)
+    if (deprecation === undefined) return httpEffect
+    const { successor, sunset } = deprecation
+    const removed = Effect.fail(new Errors.Gone({ message: `This operation was removed. Use GET ${successor}.` }))
+    return Effect.clockWith((clock): Handled =>
+      clock.currentTimeMillisUnsafe() < sunset.getTime() ? httpEffect : removed
+    )
+  })
+}
 
 /**
  * The middleware of an operation without a body, in the order in which it runs. Before it run `Auth` and `RateLimit`

@@ -1,7 +1,7 @@
 import { type Config, Context, Effect, Layer } from "effect"
 import { type HttpRouter, HttpServer, type HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
-import { Deprecation, type operationMiddleware } from "../api/OperationMiddleware.ts"
+import { Deprecation, type operationMiddleware, Sunset } from "../api/OperationMiddleware.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins, trustedProxies } from "../config/SettingForms.ts"
 import * as LimitHeaders from "../rate-limit/LimitHeaders.ts"
@@ -17,7 +17,6 @@ import type { RequestContext } from "./RequestContext.ts"
 import { headerOf, type RequestHead } from "./RequestHead.ts"
 import { type PortHooks, withHeaders } from "./RequestLifecycle.ts"
 import { makeRoutesAt, managementPort } from "./RoutePaths.ts"
-import * as Sunset from "./Sunset.ts"
 import * as Validation from "./Validation.ts"
 
 type Response = HttpServerResponse.HttpServerResponse

@@ -3,9 +3,8 @@ import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "eff
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import { InvalidApiKey, MissingApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import { Auth, CurrentKey } from "../api/OperationMiddleware.ts"
-import { clientAddress } from "../rate-limit/ClientAddress.ts"
 import { recordError, RequestContext } from "./RequestContext.ts"
-import { bearerOf, confusionOf, headerOf } from "./RequestHead.ts"
+import { bearerOf, clientAddress, confusionOf, headerOf } from "./RequestHead.ts"
 
 const adminTokenMessage = `An admin token works only on the management port. ${new MissingApiKey().message}`
 

@@ -10,9 +10,9 @@ import * as HeldServices from "../node-server/HeldServices.ts"
 import * as NodeServer from "../node-server/NodeServer.ts"
 import { UnreadResponses } from "../node-server/UnreadResponses.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogReferences.ts"
-import { peerNetwork } from "../rate-limit/ClientAddress.ts"
 import * as PageTurns from "./PageTurns.ts"
 import { errorOf } from "./ParserErrors.ts"
+import { peerNetwork } from "./RequestHead.ts"
 import { type PortHooks, reject, spanNameOf } from "./RequestLifecycle.ts"
 
 export interface PortSettings {

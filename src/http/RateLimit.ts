@@ -7,14 +7,13 @@ import { CurrentKey, RateLimit } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, counter, startAtZero } from "../observability/MetricConstructors.ts"
-import { clientAddress, clientNetwork } from "../rate-limit/ClientAddress.ts"
 import * as LimitHeaders from "../rate-limit/LimitHeaders.ts"
 import { type LimitScope, type RejectingWindow, rejectingWindow } from "../rate-limit/LimitHeaders.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { type Caller, RateLimiter, type Unavailable } from "../rate-limit/RateLimiter.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { RequestContext } from "./RequestContext.ts"
-import type { RequestHead } from "./RequestHead.ts"
+import { clientAddress, clientNetwork, type RequestHead } from "./RequestHead.ts"
 
 const decisions = byAttributes(
   counter(

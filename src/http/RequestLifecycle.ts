@@ -7,10 +7,16 @@ import { Cause, Clock, Context, Effect, Layer, Ref, References, Tracer, type Typ
 import { Headers, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { acceptedCodings, challenge } from "../api/ResponseHeaders.ts"
-import { applyForwardedFor, type TrustedProxies } from "../rate-limit/ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { makeRequestContext, RequestContext } from "./RequestContext.ts"
-import { bearerOf, headerOf, headError, type RequestHead } from "./RequestHead.ts"
+import {
+  applyForwardedFor,
+  bearerOf,
+  headerOf,
+  headError,
+  type RequestHead,
+  type TrustedProxies
+} from "./RequestHead.ts"
 import { routerConfig, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse

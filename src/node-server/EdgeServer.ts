@@ -29,8 +29,7 @@ import { Server, type ServerOptions } from "node:http"
 import { Socket } from "node:net"
 import { BufferedRequest } from "./BufferedRequest.ts"
 import { type ConnectionLimits, OrderedConnection } from "./OrderedConnection.ts"
-import { OrderedResponse } from "./OrderedResponse.ts"
-import { TurnSends } from "./TurnSends.ts"
+import { OrderedResponse, TurnSends } from "./OrderedResponse.ts"
 import type { UnreadResponses } from "./UnreadResponses.ts"
 
 interface Options extends ServerOptions<typeof BufferedRequest, typeof OrderedResponse> {

@@ -15,8 +15,7 @@
  */
 import type { Socket } from "node:net"
 import type { BufferedRequest, RequestHost } from "./BufferedRequest.ts"
-import type { OrderedResponse, ResponseHost } from "./OrderedResponse.ts"
-import type { TurnSends } from "./TurnSends.ts"
+import type { OrderedResponse, ResponseHost, TurnSends } from "./OrderedResponse.ts"
 import type { UnreadResponses } from "./UnreadResponses.ts"
 
 export interface ConnectionLimits {

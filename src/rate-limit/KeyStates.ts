@@ -1,6 +1,7 @@
 /**
- * The rate-limit states of API keys, in memory and saved to a database. A saved state that was not used for a while
- * leaves memory, and is loaded again when its key is used.
+ * The rate-limit states of API keys, in memory and saved to a database, and the limiter that decides on them
+ * (`makeLimiterOn`). A saved state that was not used for a while leaves memory, and is loaded again when its key is
+ * used.
  *
  * Laws, in any order of charges, slow loads, failed and late saves, pauses of the process and steps of its clock:
  * 1. A decision uses a state that is in memory. A key without a stored state gets the state `noCounts` when it is
@@ -15,11 +16,12 @@
  *    unsaved, a charge or an unban of any other key fails: if an unsaved state left memory instead, its key could
  *    exceed its rate limit.
  */
-import { Clock, Duration, Effect, Latch } from "effect"
+import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import * as Batcher from "../database/Batcher.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
-import type { Unavailable } from "./RateLimiter.ts"
+import { type Call, type Caller, type Decide, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
+import { isKey, makeLimiter, makeStates } from "./RateLimiter.ts"
 
 /**
  * Shorter than `minGeneration`, so that the result of a load can always enter memory (law 2), unless the process was
@@ -164,3 +166,45 @@ export const make = Effect.fnUntraced(function*(
     }
   }
 })
+
+/** The states of callers, which may have to be loaded. */
+interface CallerStates {
+  /** Returns `undefined` if the caller's state must be loaded. */
+  find(caller: Caller): Policy.State | undefined
+  load(caller: Caller): Effect.Effect<unknown, Unavailable>
+  set(caller: Caller, state: Policy.State, before: Policy.State): void
+  /** Returns a failure if the state of this caller must not change now. */
+  readonly whyUnchangeable: (caller: Caller) => Unavailable | undefined
+}
+
+/** Makes a limiter that decides in memory, on `states`. */
+export const makeLimiterOn = (states: CallerStates, clock: Clock.Clock): RateLimiter["Service"] => {
+  /**
+   * No other fiber runs between `find` and `set`, so the state is the current one. Hot path: avoids `Effect.gen`.
+   */
+  const run = <A>(caller: Caller, call: Call, decide: Decide<A>): Effect.Effect<A, Unavailable> =>
+    Effect.suspend(() => {
+      const state = states.find(caller)
+      if (state === undefined) return Effect.andThen(states.load(caller), run(caller, call, decide))
+      const failure = call.verb === "peek" ? undefined : states.whyUnchangeable(caller)
+      if (failure !== undefined) return Effect.fail(failure)
+      const [result, next] = decide(state, clock.currentTimeMillisUnsafe())
+      if (call.verb !== "peek") states.set(caller, next, state)
+      return Effect.succeed(result)
+    })
+  return makeLimiter(run, Effect.succeed("own"))
+}
+
+/** Adds the states of addresses, which are only in memory, to those of keys. */
+export const withAddresses = (
+  keyStates: Effect.Success<ReturnType<typeof make>>
+): Effect.Effect<CallerStates, never, Scope.Scope> =>
+  Effect.map(makeStates({ maxKeys: 0, none: Policy.noCounts }), (addresses) => ({
+    find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
+    load: keyStates.load,
+    whyUnchangeable: (caller) => isKey(caller) ? keyStates.whyUnchangeable(caller) : undefined,
+    set(caller, state, before) {
+      if (!isKey(caller)) addresses.set(caller, state)
+      else if (state !== before) keyStates.change(caller, state)
+    }
+  }))

@@ -1,5 +1,5 @@
 /**
- * A rate limiter that decides in memory (`Policy.decide`), and saves the states of keys to the table `key_limits`. Each
+ * Saves the states of keys (`KeyStates.ts`), on which a rate limiter decides in memory, to the table `key_limits`. Each
  * process writes its own row for a key. A state comes into memory with the lookup of its key (`StateLookups.ts`), or
  * else by the first call for the key (`KeyStates.load`).
  */
@@ -11,8 +11,7 @@ import * as Outage from "../database/Outage.ts"
 import * as Rows from "../database/Rows.ts"
 import * as KeyStates from "./KeyStates.ts"
 import * as Policy from "./Policy.ts"
-import { type Call, type Caller, type Decide, isKey, makeLimiter, makeStates, RateLimiter } from "./RateLimiter.ts"
-import type { Unavailable } from "./RateLimiter.ts"
+import { type Caller, RateLimiter, type Unavailable } from "./RateLimiter.ts"
 import { type StateLookup, StateLookups } from "./StateLookups.ts"
 
 const StateText = Schema.fromJsonString(Policy.State)
@@ -27,34 +26,6 @@ interface Options {
   readonly errors: OutageErrors<Unavailable>
   /** The durations of writes, in seconds. */
   readonly writeDurations: Metric.Histogram<number>
-}
-
-/** The states of callers, which may have to be loaded. */
-interface CallerStates {
-  /** Returns `undefined` if the caller's state must be loaded. */
-  find(caller: Caller): Policy.State | undefined
-  load(caller: Caller): Effect.Effect<unknown, Unavailable>
-  set(caller: Caller, state: Policy.State, before: Policy.State): void
-  /** Returns a failure if the state of this caller must not change now. */
-  readonly whyUnchangeable: (caller: Caller) => Unavailable | undefined
-}
-
-/** Makes a limiter that decides in memory, on `states`. */
-export const makeLimiterOn = (states: CallerStates, clock: Clock.Clock): RateLimiter["Service"] => {
-  /**
-   * No other fiber runs between `find` and `set`, so the state is the current one. Hot path: avoids `Effect.gen`.
-   */
-  const run = <A>(caller: Caller, call: Call, decide: Decide<A>): Effect.Effect<A, Unavailable> =>
-    Effect.suspend(() => {
-      const state = states.find(caller)
-      if (state === undefined) return Effect.andThen(states.load(caller), run(caller, call, decide))
-      const failure = call.verb === "peek" ? undefined : states.whyUnchangeable(caller)
-      if (failure !== undefined) return Effect.fail(failure)
-      const [result, next] = decide(state, clock.currentTimeMillisUnsafe())
-      if (call.verb !== "peek") states.set(caller, next, state)
-      return Effect.succeed(result)
-    })
-  return makeLimiter(run, Effect.succeed("own"))
 }
 
 const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
@@ -100,16 +71,7 @@ const make = Effect.fnUntraced(function*({ errors, writeDurations }: Options) {
   // Versions of the service before schema version 5 write to this table.
   yield* Expiry.deleteExpired({ table: "rate_limits", key: ["caller"], column: "ends_at" })
 
-  const addresses = yield* makeStates({ maxKeys: 0, none: Policy.noCounts })
-  const limiter = makeLimiterOn({
-    find: (caller) => isKey(caller) ? keyStates.find(caller) : addresses.get(caller),
-    load: keyStates.load,
-    whyUnchangeable: (caller) => isKey(caller) ? keyStates.whyUnchangeable(caller) : undefined,
-    set: (caller, state, before) => {
-      if (!isKey(caller)) addresses.set(caller, state)
-      else if (state !== before) keyStates.change(caller, state)
-    }
-  }, yield* Clock.Clock)
+  const limiter = KeyStates.makeLimiterOn(yield* KeyStates.withAddresses(keyStates), yield* Clock.Clock)
 
   const current: StateLookup = {
     stateOf: (keyId) =>

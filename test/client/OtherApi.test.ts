@@ -26,7 +26,7 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
       Layer.succeed(Contract.RateLimit, (effect) => effect),
       Layer.succeed(Contract.RequestBody, (effect) => effect),
       Layer.succeed(Contract.ConcurrencyLimit, (effect) => effect),
-      Layer.succeed(Contract.Sunset, (effect) => effect),
+      Contract.Sunset.layer,
       Contract.Validation.layer,
       Http.HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
       HttpServer.layerServices

@@ -42,7 +42,7 @@ it.effect("A late call logs how long it took: less than three seconds if earlier
     yield* Effect.forkChild(late, { startImmediately: true })
     yield* TestClock.adjust("3 seconds")
     const texts = ["1s 250ms", "3s"].map((waited) => `A database statement failed: it took longer than ${waited}`)
-    assert.deepStrictEqual(logged.flat().toSorted(), texts)
+    assert.deepStrictEqual(logged.flat().map(String).toSorted(), texts)
   }).pipe(Effect.provide(Logger.layer([logger])))
 })
 

@@ -2,8 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Socket } from "node:net"
 import { setImmediate } from "node:timers/promises"
 import { BufferedRequest } from "../../src/node-server/BufferedRequest.ts"
-import { OrderedResponse } from "../../src/node-server/OrderedResponse.ts"
-import { TurnSends } from "../../src/node-server/TurnSends.ts"
+import { OrderedResponse, TurnSends } from "../../src/node-server/OrderedResponse.ts"
 
 it("A response is sent once, with the body of its first `end`, and counts twice its bytes", async () => {
   for (const body of ["é1", Buffer.from("123")]) {
@@ -24,4 +23,24 @@ it("A response is sent once, with the body of its first `end`, and counts twice 
     await setImmediate()
     assert.deepStrictEqual(written, [6])
   }
+})
+
+it("Each response is sent once, in order, at the end of the turn in which it was added", async () => {
+  const sends = new TurnSends()
+  const sent: Array<string> = []
+  const add = (name: string, andThen = () => {}) =>
+    sends.add({
+      send: () => {
+        sent.push(name)
+        andThen()
+      }
+    })
+  add("a", () => add("c"))
+  await Promise.resolve()
+  add("b")
+  assert.deepStrictEqual(sent, [])
+  await setImmediate()
+  assert.deepStrictEqual(sent, ["a", "b"])
+  await setImmediate()
+  assert.deepStrictEqual(sent, ["a", "b", "c"])
 })

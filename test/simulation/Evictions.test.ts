@@ -10,7 +10,6 @@ import { BackgroundFailures } from "../../src/database/BackgroundFailures.ts"
 import * as KeyStates from "../../src/rate-limit/KeyStates.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { type Caller, type Unavailable } from "../../src/rate-limit/RateLimiter.ts"
-import { makeLimiterOn } from "../../src/rate-limit/SavedStates.ts"
 import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
 interface Row {
@@ -70,7 +69,7 @@ const simulate = async (seed: number) => {
           for (const [caller, state] of changed) upsert(caller, { process, number, savedAt: world.now, state })
         })
     }, { maxStates: 4 }).pipe(Effect.provide(BackgroundFailures.layerIgnored))
-    const limiter = makeLimiterOn({
+    const limiter = KeyStates.makeLimiterOn({
       find: states.find,
       load: states.load,
       whyUnchangeable: states.whyUnchangeable,

@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { trustedProxies } from "../../src/config/SettingForms.ts"
-import { applyForwardedFor, clientNetwork, peerNetwork } from "../../src/rate-limit/ClientAddress.ts"
+import { applyForwardedFor, clientNetwork, peerNetwork } from "../../src/http/RequestHead.ts"
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
