@@ -14,11 +14,14 @@ export const Instant = Schema.DateTimeUtcFromString
 
 const visibleCharacter = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
+const nameLength = { expected: "a name of 1 to 255 characters" }
+
 const name = Schema.String.annotate({
   description: "The name that an operator gives the key: 1 to 255 characters.",
   examples: ["acme"]
 }).check(
-  Schema.isBetweenLength(1, 255, { expected: "a name of 1 to 255 characters" }),
+  Schema.isMinCodePoints(1, nameLength),
+  Schema.isMaxCodePoints(255, nameLength),
   isStorable,
   Schema.makeFilter((text: string) => visibleCharacter.test(text) && !/\p{Cc}/u.test(text), {
     expected: "a name with at least one visible character and no control characters"
@@ -60,7 +63,7 @@ const isEnabled = Schema.Boolean.annotate({
 
 /** The body of `issueKey`. */
 export const NewKey = Schema.Struct({
-  /** The name for operators: 1 to 255 UTF-16 code units, with a visible character and without control characters. */
+  /** The name for operators: 1 to 255 code points, with a visible character and without control characters. */
   name,
   /** The plan, which determines the limits. */
   plan: Plan,
@@ -186,7 +189,7 @@ export const KeysQuery = Schema.Struct({
       "The beginning of the name, in upper or lower case, the whole id, or the last four characters of the secret. " +
       "The keys are then in the order of their names.",
     examples: ["acme"]
-  }).check(Schema.isBetweenLength(1, 255), isStorable).pipe(Schema.optionalKey),
+  }).check(Schema.isMinCodePoints(1), Schema.isMaxCodePoints(255), isStorable).pipe(Schema.optionalKey),
   /** Only keys that have not expired yet, and expire at or before this time. */
   expiresBefore: Schema.optionalKey(
     givenInstant(

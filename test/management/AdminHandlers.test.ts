@@ -120,6 +120,21 @@ describeOnEach(servers, "Key operations", (it) => {
       assert.isAbove(Number((yield* listPets(key)).headers.get("retry-after")), 60)
     }))
 
+  it.effect("accept a name of 255 code points, and find its key by it", () =>
+    Effect.gen(function*() {
+      const client = yield* AdminClient
+      const { admin } = yield* Management
+      const name = "🐕".repeat(255)
+      const { id } = yield* client.issue({ name, plan: "free" })
+      assert.deepStrictEqual((yield* client.list({ search: name })).keys.map((key) => key.id), [id])
+      const longer = `${name}🐕`
+      const rejected = [
+        yield* admin("POST", "/keys", { name: longer, plan: "free" }),
+        yield* admin("GET", `/keys?search=${encodeURIComponent(longer)}`)
+      ]
+      assert.deepStrictEqual(rejected.map(({ status }) => status), [400, 400])
+    }))
+
   it.effect("let the former and the new secret of a rotated key share its limits", () =>
     Effect.gen(function*() {
       const client = yield* AdminClient
