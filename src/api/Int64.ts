@@ -68,6 +68,7 @@ export const int64 = (description?: string, example?: number) => {
   const encoded = Schema.declare(Predicate.isUnknown, {
     expected: range,
     toCodecJson: () => linkToDigits({ type: "string", pattern: "^-?\\d+$", ...annotations }),
+    // In a URL.
     toCodecStringTree: () => linkToDigits({ type: "integer", ...jsonBounds(), ...annotations })
   })
   const decoded = Schema.declare(isInt64, {

@@ -72,6 +72,7 @@ const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringi
  * bytes, and a get would run 28 % more Effect operations (docs/performance.md).
  */
 const petText = (pet: Pet): string => {
+  // An object, so that the compiler requires each field of a pet.
   const text: { readonly [Field in keyof Pet]-?: string } = {
     id: `{"id":${pet.id}`,
     name: `,"name":${quote(pet.name)}`,

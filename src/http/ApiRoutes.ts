@@ -56,11 +56,11 @@ export const makeHooks = Effect.fnUntraced(
       const limits = LimitHeaders.headers(decision, context.keyDecision === undefined ? "address" : "key")
       const cors = corsHeaders(head.method, headerOf(head, "origin"), own.allow)
       const deprecation = endpoint && Context.getOrUndefined(endpoint.annotations, Deprecation)?.headers
-      const others = {
+      const idAndVary = {
         "x-request-id": context.requestId,
         ...own.vary !== undefined && cors !== undefined && { vary: `${own.vary}, ${cors.vary}` }
       }
-      return record(head, context, withHeaders(response, fixedHeaders, own, limits, cors, deprecation, others))
+      return record(head, context, withHeaders(response, fixedHeaders, own, limits, cors, deprecation, idAndVary))
     }
 
     // Allowed CORS preflights do not count against the address, because the browser sends them, not the web page.

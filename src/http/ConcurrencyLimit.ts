@@ -33,6 +33,7 @@ export const make = Effect.fnUntraced(function*(maxRunning: number) {
   )
   return <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> =>
     Effect.flatMap(
+      // Usually, a slot is free, and nothing waits.
       slots.withPermitsIfAvailable(1)(operation),
       Option.match({
         onNone: () => Effect.scopedWith((scope) => Effect.andThen(Scope.provide(waitForSlot, scope), operation)),

@@ -56,13 +56,13 @@ const contextOfRequests = (context: Context.Context<Scope.Scope>): Context.Conte
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 export const layer = <E, R>(
-  httpEffect: NodeServer.HttpEffect<E, R>,
+  routes: NodeServer.Routes<E, R>,
   { host, port, reusePort }: PortSettings,
   hooks: PortHooks
 ) =>
   Layer.unwrap(Effect.gen(function*() {
     const toResponse = reject(hooks)
-    return NodeServer.layer(httpEffect, {
+    return NodeServer.layer(routes, {
       address: {
         host: yield* host.config,
         port: yield* port.config,

@@ -28,9 +28,9 @@ const bans = byAttributes(counter("rate_limit_bans_total", "Bans by plan."), (pl
 export const toServiceUnavailable = (failure: Unavailable): ServiceUnavailable =>
   failure instanceof ServiceUnavailable ? failure : new ServiceUnavailable({ message: failure.message })
 
-const countDecision = (decision: Decision, plan: Plan | "none", context: Context.Context<never>): void => {
-  decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, context)
-  if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+const countDecision = (decision: Decision, plan: Plan | "none", services: Context.Context<never>): void => {
+  decisions(kindOf(decision), plan, rejectingWindow(decision) ?? "none").updateUnsafe(1, services)
+  if (decision.banBegan) bans(plan).updateUnsafe(1, services)
 }
 
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
@@ -76,7 +76,7 @@ const addressOf = (head: RequestHead): Caller => `address:${clientNetwork(head)}
 export const chargeAddress = (limiter: RateLimiter["Service"], head: RequestHead) =>
   Effect.tap(
     Effect.orDie(limiter.charge(addressOf(head), planLimits.free)),
-    (decision) => Effect.map(Effect.context(), (context) => countDecision(decision, "none", context))
+    (decision) => Effect.map(Effect.context(), (services) => countDecision(decision, "none", services))
   )
 
 /**

@@ -9,8 +9,8 @@
  *    `checkExpectation`). `emit` passes it to `OrderedConnection.receive`, which lets at most one request wait.
  *    Once the earlier responses are sent, the next tick emits `request` to Effect's handler.
  * 3. For each piece of the body, the parser calls `push` of the request, and `push(null)` at its end.
- * 4. Effect's handler (`serve` in `NodeServer.ts`) reads the body with `whenRead`, and calls `writeHead` and `end` of
- *    the response. At the end of the turn, `TurnSends` calls `send` of the response, which calls Node's `end`.
+ * 4. Effect's handler reads the body, if there is one, with `whenRead`. It calls `writeHead` and `end` of the response.
+ *    At the end of the turn, `TurnSends` (`OrderedResponse.ts`) calls `send` of the response, which calls Node's `end`.
  *    `UnreadResponses` counts the response's bytes if the socket does not take all of them at once.
  * 5. Once the response is sent, Node calls its `detachSocket`. After the last response, Node then closes the connection
  *    (`destroySoon`). Otherwise, if a response waits, it calls `assignSocket` of that one, which starts its request.

@@ -85,10 +85,11 @@ const limitConnections = (server: EdgeServer, { limits, networkOf }: Options) =>
     return open
   }
   server.on("connection", (socket) => {
+    const peer = socket.remoteAddress
     // If a connection has no address, its client has already reset it. Destroy it, because no limit per network could
     // apply.
-    if (socket.remoteAddress === undefined) socket.destroy()
-    const network = networkOf(socket.remoteAddress ?? "")
+    if (peer === undefined) return void socket.destroy()
+    const network = networkOf(peer)
     if (network === undefined) return
     socket.on("close", () => change(network, -1))
     if (change(network, 1) > limits.connectionsPerNetwork) socket.destroy()
@@ -112,7 +113,7 @@ const cannotListen = ({ host, names, port }: Address, cause: unknown): CannotLis
 }
 
 /** An effect that builds the routes, and returns the effect that handles each request. */
-export type HttpEffect<E, R> = Effect.Effect<
+export type Routes<E, R> = Effect.Effect<
   Effect.Effect<
     HttpServerResponse.HttpServerResponse,
     unknown,
@@ -123,7 +124,7 @@ export type HttpEffect<E, R> = Effect.Effect<
 >
 
 export const layer = <E, R>(
-  routes: HttpEffect<E, R>,
+  routes: Routes<E, R>,
   options: Options
 ) =>
   Layer.effect(

@@ -100,11 +100,11 @@ export class OrderedConnection implements RequestHost, ResponseHost {
     if (request.headers.upgrade !== undefined) this.#closeUnlessKept(request, response)
     this.#start = start
     // Without an earlier response, Node has called `assignSocket` already, before `host` was set. Otherwise
-    // `assignSocket` calls `earlierResponsesSent` later.
-    if (response.socket !== null) this.earlierResponsesSent()
+    // `assignSocket` calls `mayStart` later.
+    if (response.socket !== null) this.mayStart()
   }
 
-  earlierResponsesSent(): void {
+  mayStart(): void {
     const start = this.#start
     this.#start = undefined
     if (start === undefined) return

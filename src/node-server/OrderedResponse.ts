@@ -33,7 +33,7 @@ export class TurnSends {
 export interface ResponseHost {
   readonly sends: TurnSends
   /** The connection's responses before this response are sent, so the request of this response may start. */
-  earlierResponsesSent(): void
+  mayStart(): void
   /** The response is written to the socket. It holds `bytes` of memory until the socket has sent it. */
   responseWritten(response: OrderedResponse, bytes: number): void
   /** The response has left the process. Not called if its connection is closed before. */
@@ -45,6 +45,7 @@ export interface ResponseHost {
 const none: ReadonlyArray<unknown> = []
 
 export class OrderedResponse extends ServerResponse<BufferedRequest> {
+  /** `OrderedConnection.receive` sets it before a handler can end the response. */
   host: ResponseHost | undefined
   /** The arguments of `end`, until `send` passes them to Node. */
   #values = none
@@ -64,7 +65,7 @@ export class OrderedResponse extends ServerResponse<BufferedRequest> {
   /** Node calls this when the connection's earlier responses are sent (RFC 9112 §9.3.2). */
   override assignSocket(socket: Socket): void {
     super.assignSocket(socket)
-    this.host?.earlierResponsesSent()
+    this.host?.mayStart()
   }
 
   /** Node calls this when the response is sent. */

@@ -10,7 +10,7 @@ it("A response is sent once, with the body of its first `end`, and counts twice 
     const written: Array<number> = []
     response.host = {
       sends: new TurnSends(),
-      earlierResponsesSent: () => {},
+      mayStart: () => {},
       responseWritten: (_, bytes) => written.push(bytes),
       responseSent: () => {},
       crash: assert.fail
