@@ -1,4 +1,7 @@
-/** Declares the middleware that a server of the API, such as this service or a mock, must implement. */
+/**
+ * Declares the middleware that a server of the API, such as this service or a mock, must have. `Validation` and `Sunset`
+ * have an implementation for any server.
+ */
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiError, HttpApiMiddleware, OpenApi } from "effect/http-api"
@@ -119,7 +122,7 @@ export class ConcurrencyLimit extends HttpApiMiddleware.Service<ConcurrencyLimit
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: errorResponse(Errors.Gone)
 }) {
-  /** An implementation for any server of the API. */
+  /** An implementation for any server of the API. Fails with 410 and the same message as the service. */
   static readonly layer = Layer.succeed(Sunset, (httpEffect, { endpoint }) => {
     type Handled = Effect.Effect<Effect.Success<typeof httpEffect>, Errors.Gone | Effect.Error<typeof httpEffect>>
     const deprecation = Context.getOrUndefined(endpoint.annotations, Deprecation)

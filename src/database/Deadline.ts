@@ -50,11 +50,10 @@ const failAfter = <U>(late: U, timeout: Duration.Duration) =>
     const left = end === undefined ? Infinity : Number(end - now) / 1e6
     const waitMs = Math.max(Math.min(Duration.toMillis(timeout), left), 0)
     const readMs = Math.min(readTimeMs, waitMs)
-    const waited = Duration.format(Duration.millis(Math.round(waitMs)))
-    const fail = Effect.andThen(
-      Effect.logError(`A database statement failed: it took longer than ${waited}`),
-      Effect.fail(late)
-    )
+    const reason = left < Duration.toMillis(timeout)
+      ? `the statements of its operation took longer than ${Duration.format(callTimeout)} together`
+      : `it took longer than ${Duration.format(timeout)}`
+    const fail = Effect.andThen(Effect.logError(`A database statement failed: ${reason}`), Effect.fail(late))
     return Effect.delay(Effect.delay(fail, readMs), waitMs - readMs)
   })
 

@@ -1,4 +1,4 @@
-/** Who sends a request, and what its head says. */
+/** Reads and checks the head of a request, and finds the address of its client. */
 import { identity, Option, Predicate, Result } from "effect"
 import { HttpMiddleware, type HttpServerRequest } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
@@ -138,7 +138,7 @@ export const hasUnknownExpectation = (head: RequestHead): boolean =>
 type Peer = Pick<HttpServerRequest.HttpServerRequest, "remoteAddress">
 
 /** Parses an IP address. Drops the zone of an IPv6 address (`%eth0`), and converts IPv4-mapped IPv6 to IPv4. */
-const parse = (text: string): NetAddress.IpAddress | undefined =>
+const parseAddress = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(text.replace(/%.*$/, "")).pipe(
     Result.map((address) => NetAddress.toCanonical(address)),
     Result.getOrUndefined
@@ -151,7 +151,7 @@ const networkOf = (address: NetAddress.IpAddress): string =>
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
 const addressAs = (format: (address: NetAddress.IpAddress) => string) => ({ remoteAddress }: Peer): string => {
-  const address = parse(Option.getOrElse(remoteAddress, () => ""))
+  const address = parseAddress(Option.getOrElse(remoteAddress, () => ""))
   return address === undefined ? "unknown" : format(address)
 }
 
@@ -172,7 +172,7 @@ export const applyForwardedFor = (trustedProxies: TrustedProxies) =>
 
 /** Returns the network of a peer, or `undefined` for a trusted proxy and for a text that is no address. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
-  const address = parse(peer)
+  const address = parseAddress(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))
     ? undefined
     : networkOf(address)

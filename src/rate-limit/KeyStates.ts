@@ -1,7 +1,7 @@
 /**
- * The rate-limit states of API keys, in memory and saved to a database, and the limiter that decides on them
- * (`makeLimiterOn`). A saved state that was not used for a while leaves memory, and is loaded again when its key is
- * used.
+ * The rate-limit states of API keys, in memory and saved to a database, and the limiter that decides on them and on
+ * the states of addresses (`makeLimiterOn`). A saved state that was not used for a while leaves memory, and is loaded
+ * again when its key is used.
  *
  * Laws, in any order of charges, slow loads, failed and late saves, pauses of the process and steps of its clock:
  * 1. A decision uses a state that is in memory. A key without a stored state gets the state `noCounts` when it is
@@ -20,7 +20,7 @@ import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import * as Batcher from "../database/Batcher.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import * as Policy from "./Policy.ts"
-import { type Call, type Caller, type Decide, type RateLimiter, type Unavailable } from "./RateLimiter.ts"
+import type { Call, Caller, Decide, RateLimiter, Unavailable } from "./RateLimiter.ts"
 import { isKey, makeLimiter, makeStates } from "./RateLimiter.ts"
 
 /**

@@ -19,9 +19,9 @@ export interface Unavailable {
 }
 
 /**
- * Counts requests, and decides whether they are within the limits. Calls for addresses never fail. `SavedStates.ts`
- * implements it, and `RedisRateLimiter.ts` for processes that share a Redis. `layerMemory` is for tests, and for failed
- * authentications of operators.
+ * Counts requests, and decides whether they are within the limits. Calls for addresses never fail. `KeyStates.ts`
+ * implements it (`SavedStates.ts` has the layer), and `RedisRateLimiter.ts` for processes that share a Redis.
+ * `layerMemory` is for tests, and for failed authentications of operators.
  */
 export class RateLimiter extends Context.Service<RateLimiter, {
   /**

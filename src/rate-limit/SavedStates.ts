@@ -1,6 +1,6 @@
 /**
- * Saves the states of keys (`KeyStates.ts`), on which a rate limiter decides in memory, to the table `key_limits`. Each
- * process writes its own row for a key. A state comes into memory with the lookup of its key (`StateLookups.ts`), or
+ * Provides the rate limiter that decides in memory (`KeyStates.ts`), and saves the states of keys to the table
+ * `key_limits`. Each process writes its own row for a key. A state comes into memory with the lookup of its key (`StateLookups.ts`), or
  * else by the first call for the key (`KeyStates.load`).
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"

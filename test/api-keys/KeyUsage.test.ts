@@ -30,19 +30,20 @@ const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, nu
 const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
   intervals.map((each) => [(each.from.epochMilliseconds - start) / minuteMs, each.allowed, each.rejected, each.banned])
 
-/** Moves the clock by 2 seconds, and waits for the write that begins then. */
-const step = (usage: Usage) => Effect.andThen(TestClock.adjust("2 seconds"), usage.read("key_none"))
+/** Moves the clock by 2 seconds, and waits for the writes that begin then. */
+const step = (usages: ReadonlyArray<Usage>) =>
+  Effect.andThen(TestClock.adjust("2 seconds"), Effect.forEach(usages, (usage) => usage.read("key_none")))
 
 /**
  * Ends the current minute, and writes all counts: each process starts within 30 seconds after the minute. The steps are
  * shorter than the timeout of a write: a repeated write counts twice in minutes of more than two hours ago.
  */
 const flush = Effect.fnUntraced(function*(...usages: ReadonlyArray<Usage>) {
-  const stepAll = Effect.forEach(usages, step)
   const now = yield* Clock.currentTimeMillis
   const end = now - now % minuteMs + minuteMs
-  while ((yield* Clock.currentTimeMillis) < end) yield* stepAll
-  for (let i = 0; i < 16; i++) yield* stepAll
+  while ((yield* Clock.currentTimeMillis) < end) yield* step(usages)
+  // With several processes, another one may add up the counts in a later step.
+  for (let i = 0; i < 16 * usages.length; i++) yield* step(usages)
 })
 
 const read = (usage: Usage, keyId: string) =>

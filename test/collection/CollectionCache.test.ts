@@ -125,7 +125,7 @@ const assertLaws = Effect.fnUntraced(function*({ ids, steps }: Scenario) {
   }
 
   const assertItem = (id: number, found: number) => {
-    // Not an assertion each, which would take half of this file's time.
+    // Calls `assert` only for a failure: an assertion for each item would take half of this file's time.
     if (!wasRecent(id, found)) assert.fail(`item ${id} is older than the lifetime`)
     if (found < (committed.get(id) ?? 0)) assert.fail(`item ${id} is older than a change of this process`)
   }

@@ -109,7 +109,7 @@ const runPlan = Effect.fnUntraced(
       for (const [key, ids] of added) {
         const all = stored.get(key) ?? []
         const repeated = all.filter((id, index) => all.indexOf(id) !== index)
-        // An assertion for each of these many keys would take 60 % of this file's time.
+        // Calls `assert` only for a failure: an assertion for each key would take 60 % of this file's time.
         if (repeated.some((id) => !unconfirmed.has(id))) assert.fail(`${when}: written twice`)
         const known = new Set([...all, ...ids.filter((id) => isPending.has(id))])
         const isTwice = all.some((id) => isPending.has(id) && !unconfirmed.has(id))

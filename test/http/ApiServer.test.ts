@@ -412,7 +412,7 @@ it.effect("A draining service closes each connection after its response", () =>
     }
   }).pipe(Effect.provide(service(memory, {}, { draining }))))
 
-it.effect("A draining service closes a connection after the 500 of a defect that leaves no response to complete", () => {
+it.effect("A draining service closes a connection after the 500 of a defect in the completion of a response", () => {
   const die = () => Effect.die("defect")
   const limiter = { charge: die, peek: die, unban: die, counting: Effect.succeed("own" as const) }
   const store = Layer.merge(memory, Layer.succeed(RateLimiter, limiter))

@@ -69,7 +69,7 @@ export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url
 /** The embedded database in a directory. */
 export const embeddedIn = (directory: string) => EmbeddedDatabase.layer(directory, "DATA_DIR", () => {})
 
-/** With buffers of 160 MB, as PGlite has them, copies of this database would take twice as long to open. */
+/** With the default buffers of 128 MB, copies of this database would take twice as long to open. */
 const makeDatabase = (directory: string) =>
   Effect.map(
     Effect.scoped(
