@@ -69,8 +69,8 @@ export const idempotencyKey = (description: string, example: string) => {
 }
 
 /**
- * A response schema without checks: the schema of the body checks what clients receive, and the compiler checks what
- * handlers return.
+ * Makes a schema without checks for the value of a response: the schema of its body checks what clients receive
+ * (`CollectionEndpoints.ts`), and the compiler checks what handlers return.
  */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {

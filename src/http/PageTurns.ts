@@ -51,7 +51,8 @@ export const make = (onNextTurn: (run: () => void) => void, now = () => performa
   }
   const wait = (key: string) =>
     Effect.callback<void>((resume) => {
-      // The fiber can have yielded since the check below, so that its turn has ended. Then start another turn.
+      // `Effect.suspend` below has set `endsAt`, but the fiber can have yielded since, so that the turn ended and cleared
+      // it. Then start another turn, because nothing else would resume this list.
       endsAt ??= startTurn()
       const lists = waiting.get(key) ?? []
       lists.push(() => resume(Effect.void))

@@ -67,9 +67,10 @@ export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
   /**
-   * A client that shares its key with no other, obeys `Retry-After` and sends one request at a time gets at most two
-   * rejections a minute, or three when its day ends. So its key is never banned, unless its limit is at most three
-   * requests a minute and its day ends in that minute.
+   * A ban begins when the rejections within a minute reach the key's limit per minute, but not before this number. A
+   * client that shares its key with no other, obeys `Retry-After` and sends one request at a time gets at most two
+   * rejections a minute, or three when its day window ends. So its key is never banned, unless its limit is at most
+   * three requests a minute and its day window ends in that minute.
    */
   minRejections: 3,
   minSeconds: 60,
@@ -139,10 +140,7 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 
 const rejectionIn = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
-/**
- * Counts a rejected request of an API key. Begins a ban when the rejections within a minute reach the key's limit per
- * minute, but not before the third.
- */
+/** Counts a rejected request of an API key, and begins a ban if there are too many (`bans`). */
 const countRejection = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
   if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) return rejectionIn({ ...state, rejections })
