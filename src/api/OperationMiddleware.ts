@@ -1,6 +1,6 @@
 /**
- * Declares the middleware that a server of the API, such as this service or a mock, must have. `Validation` and `Sunset`
- * have an implementation for any server.
+ * Declares the middleware that a server of the API, such as this service or a mock, must have. `Validation.layer` and
+ * `Sunset.layer` are for any server.
  */
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"

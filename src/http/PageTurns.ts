@@ -29,7 +29,10 @@ type Wait = (beganAt: number) => Effect.Effect<void, ServiceUnavailable, Current
 export const make = (onNextTurn: (run: () => void) => void, now = () => performance.now()): Wait => {
   /** When this turn's time for lists ends, by `now()`. Undefined before the first list of a turn. */
   let endsAt: number | undefined
-  /** The waiting lists of each key, by its id. One that is interrupted or fails stays until it would go on. */
+  /**
+   * The list requests that wait, by the id of their API key and in their order, as functions that resume them. One that
+   * is interrupted or fails keeps its place until its turn comes.
+   */
   const waiting = new Map<string, Array<() => void>>()
 
   const startTurn = (): number => {
@@ -51,8 +54,8 @@ export const make = (onNextTurn: (run: () => void) => void, now = () => performa
   }
   const wait = (key: string) =>
     Effect.callback<void>((resume) => {
-      // `Effect.suspend` below has set `endsAt`, but the fiber can have yielded since, so that the turn ended and cleared
-      // it. Then start another turn, because nothing else would resume this list.
+      // The function that is returned below has set `endsAt`. But the fiber can have yielded since, and `endTurn` can
+      // have cleared it. Then start another turn, because nothing else would resume this list.
       endsAt ??= startTurn()
       const lists = waiting.get(key) ?? []
       lists.push(() => resume(Effect.void))

@@ -1,7 +1,7 @@
 /**
  * Provides the rate limiter that decides in memory (`KeyStates.ts`), and saves the states of keys to the table
- * `key_limits`. Each process writes its own row for a key. A state comes into memory with the lookup of its key (`StateLookups.ts`), or
- * else by the first call for the key (`KeyStates.load`).
+ * `key_limits`. Each process writes its own row for a key. A state comes into memory with the lookup of its key
+ * (`StateLookups.ts`), or else by the first call for the key (`KeyStates.load`).
  */
 import { Clock, Duration, Effect, Layer, type Metric, Random, Result, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -22,7 +22,7 @@ const prefix = "key:"
 const callerOf = (keyId: string): Caller => `${prefix}${keyId}`
 
 interface Options {
-  /** The failures of calls for keys during an outage of the database. */
+  /** How `charge`, `peek` and `unban` of an API key fail during an outage of the database. */
   readonly errors: OutageErrors<Unavailable>
   /** The durations of writes, in seconds. */
   readonly writeDurations: Metric.Histogram<number>
