@@ -26,7 +26,7 @@ const failures = byAttributes(
 /**
  * Allowed failures per client address. `perDay` allows 60 in every minute of a day, so only `perMinute` has an effect.
  */
-const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
+export const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
   AdminAuth,

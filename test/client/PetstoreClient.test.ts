@@ -345,6 +345,14 @@ describe("PetstoreClient with a failing service", () => {
       assert.approximately(seconds, 31, 1)
     }))
 
+  it.effect("waits until the last of several used up windows ends", () =>
+    Effect.gen(function*() {
+      const limit = { "x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "9000" }
+      const usedUp = json(200, "[]", { ...limit, ratelimit: `"minute";r=0;t=30, "day";r=0;t=90` })
+      const { seconds } = yield* withReplies([usedUp, pets], ({ list }) => Effect.all([list(), list()]))
+      assert.approximately(seconds, 91, 1)
+    }))
+
   it.effect("sends calls at once again after one has succeeded during a ban", () =>
     Effect.gen(function*() {
       const banned = error(429, "api_key_banned", { "retry-after": "100" })

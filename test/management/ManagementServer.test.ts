@@ -10,7 +10,9 @@ import { AdminClient } from "../../src/client/AdminClient.ts"
 import { newestVersion } from "../../src/database/Database.ts"
 import { make as makeReadiness, Readiness } from "../../src/database/Readiness.ts"
 import { GracefulShutdown } from "../../src/http/RequestLifecycle.ts"
+import { maxFailures } from "../../src/management/AdminAuthentication.ts"
 import * as ConsoleFiles from "../../src/management/ConsoleFiles.ts"
+import * as Policy from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
@@ -181,6 +183,15 @@ describe("Admin authentication", () => {
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
       assertError(yield* getAs(`"${token}"`), 401, "invalid_admin_token", "is in quotation marks.")
     }).pipe(fresh({ TRUSTED_PROXIES: "127.0.0.1" }), Effect.provideService(Metric.MetricRegistry, new Map())))
+
+  it("has no limit of failures beside that of a minute, however long an address fails", () => {
+    let state: Policy.State = Policy.noCounts
+    for (let at = 0; at < 2 * 86_400_000; at += 1_000) {
+      const { decision, next } = Policy.decide(state, maxFailures, at, false)
+      state = next
+      assert.isTrue(decision.allowed, `${at} ms`)
+    }
+  })
 
   const proxies = [["TRUSTED_PROXIES", "127.0.0.1"], ["MANAGEMENT_TRUSTED_PROXIES", "203.0.113.7"]] as const
   it.effect.each(proxies)("records operators behind %s by the address %s", ([name, address]) =>

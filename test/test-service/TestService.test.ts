@@ -55,6 +55,16 @@ describe("TestService", () => {
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
 
+  it.effect("exhaustLimit uses up the day, without a ban, if the day has fewer requests left than the minute", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      for (let minute = 0; minute < 2; minute++) {
+        yield* service.exhaustLimit
+        assert.strictEqual((yield* Effect.flip(client.list()))._tag, "RateLimitExceeded")
+        yield* TestClock.adjust("1 minute")
+      }
+    }).pipe(Effect.provide(layerTest({ ...never, plan: "enterprise", limits: { perMinute: 10, perDay: 10 } }))))
+
   it.effect("becomeUnavailable makes every call of the client fail with 503 and its wait", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
