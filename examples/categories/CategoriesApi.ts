@@ -77,7 +77,7 @@ export class CategoriesGroup extends HttpApiGroup.make("categories", { topLevel:
     }).pipe(inOrder(...bodySteps)).annotateMerge(describe("Create a category")),
     HttpApiEndpoint.get("getCategory", "/categories/:categoryId", { params, success: CategoryJson, error: errorsOfOne })
       .pipe(inOrder(...operationSteps)).annotateMerge(describe("Get a category")),
-    HttpApiEndpoint.patch("changeCategory", "/categories/:categoryId", {
+    HttpApiEndpoint.patch("updateCategory", "/categories/:categoryId", {
       params,
       payload: exactJson(CategoryChange, { rejectsNearMisses: true }),
       success: CategoryJson,

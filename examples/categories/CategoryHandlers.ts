@@ -14,7 +14,7 @@ const group = HttpApiBuilder.group(
         listCategories: ({ query }) => listPage(categories, query, {}),
         createCategory: ({ headers, payload }) => createItem(categories, payload, headers["idempotency-key"]),
         getCategory: ({ params: { categoryId } }) => orNotFound("category", categoryId, categories.find(categoryId)),
-        changeCategory: ({ params: { categoryId }, payload }) =>
+        updateCategory: ({ params: { categoryId }, payload }) =>
           orNotFound(
             "category",
             categoryId,
