@@ -108,8 +108,6 @@ const launch = Effect.fnUntraced(function*(apiServer: ApiServerLayer) {
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
-const variables = Object.keys(process.env).filter((name) => process.env[name] !== "")
-
 /** Runs the service, with `apiServer` as its API port, until a signal or a failure ends it. */
 export const runService = (apiServer: ApiServerLayer): void =>
   launch(apiServer).pipe(
@@ -119,7 +117,7 @@ export const runService = (apiServer: ApiServerLayer): void =>
       Layer.provideMerge(Layer.merge(Logging.layer, ProcessMetrics.layer(Database.newestVersion))),
       Layer.tapCause((cause) => Console.error(describeCause(cause))),
       Layer.provide(
-        Layer.effectDiscard(Effect.tapError(checkSettings(variables), ({ message }) => Console.error(message)))
+        Layer.effectDiscard(Effect.tapError(checkSettings(process.env), ({ message }) => Console.error(message)))
       )
     )),
     NodeRuntime.runMain({

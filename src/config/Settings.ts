@@ -159,10 +159,11 @@ export const allSettings: ReadonlyArray<SettingForms.Setting<unknown>> = Object.
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
 /**
- * Fails if a setting is invalid, or if a name in `variables` is probably a mistyped setting. The error lists all such
- * faults. `variables` are the names of the environment variables with a value.
+ * Fails if a setting is invalid, or if the name of a variable in `env` is probably a mistyped setting. The error lists
+ * all such faults. An empty variable counts as not set.
  */
-export const checkSettings = Effect.fnUntraced(function*(variables: Iterable<string>) {
+export const checkSettings = Effect.fnUntraced(function*(env: Readonly<Record<string, string | undefined>>) {
+  const variables = Object.keys(env).filter((name) => env[name] !== "")
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
   const mistyped = findMistyped(variables, allSettings.map(({ name }) => name)).map(({ meant, name }) =>
     `${name}: no setting has this name. Did you mean ${meant}? Otherwise, unset ${name} for this process`

@@ -98,7 +98,7 @@ describe(".env.example", () => {
     assert.sameMembers(Object.keys(env), allSettings.map(({ name }) => name))
     assert.include(env, { PORT: "8080", DATABASE_URL: "" })
     const settings = ConfigProvider.fromEnv({ env: { ...env } as Record<string, string> })
-    return Effect.provideService(checkSettings([]), ConfigProvider.ConfigProvider, settings)
+    return Effect.provideService(checkSettings({}), ConfigProvider.ConfigProvider, settings)
   })
 })
 
@@ -146,10 +146,20 @@ describe("A variable with the mistyped name of a setting", () => {
   })
 
   it.effect("is reported beside the invalid values of other settings", () => {
-    const check = Effect.flip(checkSettings(["DATABASE_ULR"]))
+    const check = Effect.flip(checkSettings({ DATABASE_ULR: "x" }))
     return Effect.map(
       Effect.provideService(check, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: { PORT: "x" } })),
       ({ message }) => assert.match(message, /^DATABASE_ULR: .*Did you mean DATABASE_URL\?.*\nPORT: expected a whole/)
     )
+  })
+
+  it.effect("is no fault if it is empty, and is one beside an empty setting that it means", () => {
+    const check = (env: Readonly<Record<string, string>>) =>
+      Effect.provideService(checkSettings(env), ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+    return Effect.gen(function*() {
+      yield* check({ DATABASE_ULR: "" })
+      const { message } = yield* Effect.flip(check({ DATABASE_URL: "", DATABASE_ULR: "x" }))
+      assert.include(message, "Did you mean DATABASE_URL?")
+    })
   })
 })
