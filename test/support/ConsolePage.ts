@@ -71,7 +71,10 @@ const actionsOn = (page: Page, service: Running) => {
   const heading = (name: string) => page.getByRole("heading", { name, exact: true }).waitFor()
   return {
     press: (name: string) => page.getByRole("button", { name }).click(),
-    follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
+    /** Waits for the rows of lists first: a link below them moves, and a press that began before does nothing then. */
+    follow: (name: string) =>
+      page.locator("[aria-busy=true]").first().waitFor({ state: "detached" })
+        .then(() => page.getByRole("link", { name, exact: true }).click()),
     select: async (options: Readonly<Record<string, string>>): Promise<void> => {
       for (const [label, option] of Object.entries(options)) await page.getByLabel(label).selectOption(option)
     },
