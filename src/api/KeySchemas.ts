@@ -134,8 +134,8 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 /**
  * The position that a cursor encodes: the last key of the previous page. But if the service stopped scanning
  * (`ApiKeyStore.scanEnd`) before it had found a match beyond that page, it is the last key that it scanned. `createdAt`
- * is in epoch milliseconds. Only the
- * cursors of a list with `search` have `name`, because that list is in the order of names.
+ * is in epoch milliseconds. Only the cursors of a list with `search` have `name`, because that list is in the order of
+ * names.
  */
 export interface KeyPosition {
   readonly createdAt: number

@@ -88,8 +88,11 @@ const limitConnections = (server: EdgeServer, { limits, networkOf }: Options) =>
     const peer = socket.remoteAddress
     // If a connection has no address, its client has already reset it. Destroy it, because no limit per network could
     // apply.
-    if (peer === undefined) socket.destroy()
-    const network = peer === undefined ? undefined : networkOf(peer)
+    if (peer === undefined) {
+      socket.destroy()
+      return
+    }
+    const network = networkOf(peer)
     if (network === undefined) return
     socket.on("close", () => change(network, -1))
     if (change(network, 1) > limits.connectionsPerNetwork) socket.destroy()

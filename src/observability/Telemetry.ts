@@ -66,8 +66,7 @@ export const restrict = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
     ...tracer,
     span: (options) => {
       const { parent, sampled } = options
-      // Below a parent that is not sampled, `sampled` is false.
-      const isSampled = sampled && (Option.isSome(parent) || Math.random() < ratio)
+      const isSampled = sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
       const span = tracer.span({ ...options, sampled: isSampled })
       const setAttribute = span.attribute.bind(span)
       span.attribute = (name, value) =>

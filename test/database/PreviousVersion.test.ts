@@ -28,8 +28,6 @@ const pets = JSON.stringify([
   [{ name: "b", categoryId: "1", status: "sold" }]
 ])
 
-const withoutNumbers = (text: string) => text.replaceAll(/\d+/g, "N")
-
 const page = (where: string) =>
   `SELECT page::int, found.* FROM unnest($1::text::bigint[]) WITH ORDINALITY AS asked (after, page) CROSS JOIN LATERAL (
   SELECT array_agg("name") AS "name", array_agg("category_id") AS "categoryId", array_agg("status") AS "status",
@@ -200,10 +198,7 @@ it.live.skipIf(!hasServer)("No process starts on a newer schema, also with MIGRA
     for (const MIGRATE of ["on", "off"]) {
       const failure = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(databaseAt(url, { MIGRATE })))))
       assert.deepInclude(failure, { _tag: "DatabaseIsNewer", version }, MIGRATE)
-      assert.include(
-        withoutNumbers(readPage("docs/upgrade.md")),
-        withoutNumbers(`\`\`\`text\n${failure.message}\n\`\`\``)
-      )
+      assert.include(readPage("docs/upgrade.md"), `\`\`\`text\n${failure.message}\n\`\`\``)
     }
   }))
 

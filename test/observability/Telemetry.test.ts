@@ -202,11 +202,14 @@ describe("OpenTelemetry", { concurrent: true }, () => {
       assert.notInclude(cause, "secret")
     }))
 
-  /** Starts a span in the trace of a caller who has decided whether it is sampled, or in a new trace. */
+  /**
+   * Starts a span that asks to be sampled, in the trace of a caller who has decided whether it is sampled, or in a new
+   * trace.
+   */
   const startSpan = (tracer: Tracer.Tracer, sampled?: boolean) => {
     const parent = Option.map(Option.fromUndefinedOr(sampled), (sampled) => Tracer.externalSpan({ ...caller, sampled }))
     const own = { name: "span", annotations: Context.empty(), startTime: 0n, kind: "server" } as const
-    return tracer.span({ ...own, links: [], parent, root: sampled === undefined, sampled: sampled ?? true })
+    return tracer.span({ ...own, links: [], parent, root: sampled === undefined, sampled: true })
   }
 
   it.effect("prefers the service's name, version and resource attributes in the environment to its own", () =>

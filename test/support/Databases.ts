@@ -71,13 +71,13 @@ export const embeddedIn = (directory: string) => EmbeddedDatabase.layer(director
 
 /** With the default buffers of 128 MB, copies of this database would take twice as long to open. */
 const makeDatabase = (directory: string) =>
-  Effect.map(
+  Effect.andThen(
     Effect.scoped(
       Layer.build(
         Layer.fresh(Layer.provide(Database.migrate(databaseNames), embeddedIn(directory)))
       )
     ),
-    () => appendFileSync(join(directory, "pgdata", "postgresql.conf"), "shared_buffers = 16MB\n")
+    Effect.sync(() => appendFileSync(join(directory, "pgdata", "postgresql.conf"), "shared_buffers = 16MB\n"))
   )
 
 /** Creates a data directory. Its database is a copy of one with the schema, because making the files takes seconds. */
